@@ -273,6 +273,11 @@ class InputError(Exception):
         return type(self), (self.problems,)  # for pickle, which would pass the text as the problems
 
 
+def raise_problems(problems: Collection[str]) -> None:
+    if problems:
+        raise InputError(problems)
+
+
 class UsageError(Exception):
     """The command line asks for something that cannot be done."""
 
@@ -10440,10 +10445,9 @@ ANSWER_COLUMNS = (  # of each answer, in results and CSV
 
 
 class GradedItem(Judged):
-    """A free answer, or a summary, with all that is known of it."""
-
     item: Item
     similarity: float = 0.0  # to the best gold answer
+    is_similar: bool = False  # whether it reaches the threshold of semantic_dynamic
     is_tuned: bool = False  # whether a threshold was chosen on it
     place: int = 0  # in the table of all configurations
     is_right: bool | None = None  # by the judge's verdict or, where none is asked, a method's
@@ -10454,7 +10458,7 @@ class GradedItem(Judged):
         return any(isinstance(outcome, Failure) for outcome in self.outcomes.values())
 
     @property
-    def question(self) -> str:
+    def topic(self) -> str:  # what answers to one question share
         return self.item.question or self.item.id
 
     @property
@@ -10463,7 +10467,7 @@ class GradedItem(Judged):
 
     @property
     def cluster(self) -> Hashable:
-        return tuple(self.item.expected_sources) or fold_text(self.question)
+        return tuple(self.item.expected_sources) or fold_text(self.topic)
 
     @property
     def id(self) -> str:
@@ -10489,6 +10493,10 @@ class Configuration(msgspec.Struct):
     categories: dict[str, dict[str, Mean]] = {}  # the means of each
     results: dict[str, Any] = {}
 
+    @property
+    def item_keys(self) -> list[ItemKey]:
+        return list(number_copies((answer.item.question, answer.gold) for answer in self.answers))
+
     def list_scores(self, name: str) -> list[float]:
         return [answer.scores[name] for answer in self.answers if name in answer.scores]
 
@@ -10498,8 +10506,9 @@ class Configuration(msgspec.Struct):
 
 def score_exact(answer: GradedItem, options: AnswerOptions) -> float:
     item = answer.item
-    is_answered = item.prediction.strip() != ""  # a gold answer may have nothing but punctuation
-    return float(is_answered and exact_match(item.accepted, item.prediction, options.normalize))
+    if is_blank(item.prediction):  # a gold answer may have nothing but punctuation
+        return 0.0
+    return float(exact_match(item.accepted, item.prediction, options.normalize))
 
 
 def score_keyword(answer: GradedItem, options: AnswerOptions, miss: float = 0.0) -> float:
@@ -10582,7 +10591,7 @@ METHODS: Mapping[str, Method] = {
     ),
     "semantic_dynamic": Method(
         "1 if it reaches the one that agrees best with people (sentence-transformers)",
-        lambda answer, options: float(answer.similarity >= options.dynamic_threshold),
+        lambda answer, _options: float(answer.is_similar),
         decides=True,
         needs_similarity=True,
     ),
@@ -10614,8 +10623,8 @@ def measure_item(item: Item, has_sources: bool) -> dict[str, float]:
 
 
 def compare_embeddings(answers: Iterable[GradedItem], model: Any) -> None:
-    """Fill in the cosine of each answer and its best gold answer, at least 0; 0 if it is blank."""
-    written = [answer for answer in answers if answer.item.prediction.strip()]
+    """Fill in the cosine of each answer that is not blank and its best gold answer, at least 0."""
+    written = [answer for answer in answers if not is_blank(answer.item.prediction)]
     if not written:
         return
     texts = dict.fromkeys(flatten((answer.item.prediction, *answer.item.accepted) for answer in written))
@@ -10628,7 +10637,6 @@ def compare_embeddings(answers: Iterable[GradedItem], model: Any) -> None:
 
 
 def load_embedding_model(name: str, needed_by: str) -> Any:
-    """Load a model of sentence-transformers by its name or folder. Raises UsageError."""
     package = import_optional("sentence_transformers", needed_by)
     try:  # no download: without a network the attempts take more than a minute
         return package.SentenceTransformer(name, local_files_only=True)
@@ -10657,31 +10665,33 @@ class Tuning(Classification, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> Tuning:
-    """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their questions, and mark these.
+    """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their questions, and apply it.
 
     A hash chooses the part: of the questions with answers that a person judged or, without any, of all. Of
     equally good thresholds the lowest counts. The figures are of the other questions.
     """
     labelled = [answer for answer in answers if answer.item.label is not None]
-    questions = sorted({answer.question for answer in labelled or answers}, key=hash_json)
-    chosen = set(questions[: math.ceil(options.validation * len(questions))])
-    tuned: list[GradedItem] = []
-    others: list[GradedItem] = []
-    for answer in labelled or answers:
-        answer.is_tuned = answer.question in chosen
-        (tuned if answer.is_tuned else others).append(answer)
+    candidates = labelled or answers
+    topics = sorted({answer.topic for answer in candidates}, key=hash_json)
+    chosen = set(topics[: math.ceil(options.validation * len(topics))])
+    for answer in candidates:
+        answer.is_tuned = answer.topic in chosen
+    tuned = [answer for answer in candidates if answer.is_tuned]
+    others = [answer for answer in labelled if not answer.is_tuned]
     figure = options.tune_by or ("f1" if any(answer.item.label for answer in tuned) else "accuracy")
     tried = {threshold: try_threshold(threshold, tuned) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: getattr(tried[threshold], figure) or 0.0)
-    reason = ("" if others else "no other rows") if labelled else "no person's labels"
+    for answer in answers:
+        answer.is_similar = answer.similarity >= best
+    reason = "" if others else "no other rows"
     return Tuning(
-        *msgspec.structs.astuple(try_threshold(best, others if labelled else [])),
+        *msgspec.structs.astuple(try_threshold(best, others)),
         threshold=best,
         criterion=figure,
         proxy=not labelled,
         rows=len(tuned),
-        other_rows=len(others),
-        figures_reason=reason,
+        other_rows=len(candidates) - len(tuned),
+        figures_reason=reason if labelled else "no person's labels",
     )
 
 
@@ -10697,8 +10707,6 @@ def try_threshold(threshold: float, answers: Sequence[GradedItem]) -> Classifica
 
 
 class ItemCriterion(Criterion, frozen=True, kw_only=True):
-    """A criterion for free answers or summaries: a protocol, or one of the user's own."""
-
     prepare: Callable[[GradedItem], Case]  # returns what there is to judge about an answer
 
     def score_outcome(self, outcome: Outcome) -> dict[str, float]:
@@ -10711,8 +10719,6 @@ class ItemCriterion(Criterion, frozen=True, kw_only=True):
 
 
 class GradeItems(Command):
-    """A command that reads configurations, has their answers judged, and compares them."""
-
     results_title = "Evaluation results"
     options: JudgeOptions
     configurations: Sequence[Configuration] = ()
@@ -10744,8 +10750,8 @@ class GradeItems(Command):
     def requests(self) -> Iterator[Request]:
         for criterion, answer, request_id, case in self.list_cases():
             if isinstance(case, Task):
-                system, position, _ = request_id
-                yield Request(system, answer.id, position, *case, criterion=criterion.name)
+                position = request_id.position
+                yield Request(request_id.system, answer.id, position, *case, criterion=criterion.name)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         self.judging = judging
@@ -10778,8 +10784,7 @@ class GradeItems(Command):
         places: dict[ItemKey, int] = {}
         clusters: list[Hashable] = []
         for configuration in self.configurations:
-            item_keys = number_copies((answer.item.question, answer.gold) for answer in configuration.answers)
-            for item_key, answer in zip(item_keys, configuration.answers, strict=True):
+            for item_key, answer in zip(configuration.item_keys, configuration.answers, strict=True):
                 answer.place = places.setdefault(item_key, len(places))
                 if answer.place == len(clusters):
                     clusters.append(answer.cluster)  # the first answer says which
@@ -10873,8 +10878,8 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
         type=functools.partial(parse_pair, COLUMN_FIELDS, "FIELD=NAME"),
         metavar="FIELD=NAME",
     )
-    methods: Sequence[str] = option(
-        (), "as below (default: exact keyword f1)", "--method", nargs="+", choices=METHODS
+    given_methods: Sequence[str] | None = option(
+        None, "as below (default: exact keyword f1)", "--method", nargs="+", choices=METHODS
     )
     criteria: Sequence[CriterionValue] = option(
         (), "judge by your own: polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
@@ -10883,7 +10888,12 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
     overwrite: bool = option(False, "replace results that exist already", "--overwrite", "--force")
-    dynamic_threshold: float = 0.0  # that was chosen for semantic_dynamic
+
+    @property
+    def methods(self) -> list[str]:
+        """Return the methods, each once. By default none with criteria, which are then judged alone."""
+        default = () if self.criteria else DEFAULT_METHODS
+        return list(dict.fromkeys(default if self.given_methods is None else self.given_methods))
 
 
 def explain_answers() -> str:
@@ -10913,11 +10923,12 @@ class GradeAnswers(GradeItems):
     # Rows of a Python program, by name, as the content of files: so they are read and checked as files are
     sources: Mapping[str, FileData] = MappingProxyType({})
     folder = ""  # of the journal
-    earlier_run: StoredRun | None = None
     functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of the user's own
     function_workers = 1
     choice = ""  # which of the files are judged, in words; "" for all
     generators: Sequence[str] = ()
+    model = DEFAULT_JUDGE_MODEL
+    suffix = ""  # of the names of files by another judge
     judge_notes: Sequence[Message] = ()
     tuning: Tuning | None = None  # of semantic_dynamic
     imperfect: Sequence[str] = ()  # scores of gold answers that were graded as answers
@@ -10931,48 +10942,30 @@ class GradeAnswers(GradeItems):
         return os.path.join(self.folder, f"{name}_judgements.jsonl")
 
     def read(self) -> None:
-        options = self.options
         problems: list[str] = []
-        self.needs_judge = bool(options.criteria) and not options.methods
-        self.choose_criteria(problems)
-        self.configurations = read_configurations(options, self.sources, problems)
+        self.choose_measures(problems)
+        self.configurations = read_configurations(self.options, self.sources, problems)
         if self.criteria:
-            self.judge_notes = self.choose_judge()
-        self.model = options.judge_model or DEFAULT_JUDGE_MODEL
-        has_other_judge = self.criteria and self.model != DEFAULT_JUDGE_MODEL
-        self.suffix = JUDGE_SUFFIX + name_for_file(self.model) if has_other_judge else ""
-        self.compared = [Measure(name, name, explanation=METHODS[name].explanation) for name in self.unjudged]
-        self.compared += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
-        self.compared += map(build_function_measure, self.functions)
-        derived = [Measure(name, name) for name in self.protocol.derived]
-        self.measures = [*self.compared, *derived, *OPTIONAL_MEASURES]
-        check_thresholds(options, self.names, self.measures)
-        if options.baseline:
-            self.earlier_run = read_stored_answers(read_file(options.baseline, problems), problems)
-        if problems:
-            raise InputError(problems)
+            self.choose_judge()  # of whom the answers say who gave them
         self.prepare_gate()
         self.setup = self.build_setup()
         if not self.sources:
-            self.check_results()
+            self.check_results()  # before the embedding model is loaded
         self.score_without_judge()
-        self.choose_judged()
-        self.warn_about_lacking_questions()
+        self.choose_judged()  # by these scores
 
-    def choose_criteria(self, problems: list[str]) -> None:
-        """Choose the methods that need no judge, and what is judged. Raises UsageError."""
+    def choose_measures(self, problems: list[str]) -> None:
+        """Choose the methods that need no judge, what is judged, and all measures. Raises UsageError."""
         options = self.options
-        has_others = options.criteria or self.functions
-        if not (options.methods or has_others or self.sources):
-            options.methods = DEFAULT_METHODS
-        options.methods = list(dict.fromkeys(options.methods))
-        self.unjudged = [name for name in options.methods if METHODS[name].score]
-        judged = [name for name in options.methods if not METHODS[name].score]
+        methods = options.methods
+        self.needs_judge = bool(options.criteria) and not methods
+        self.unjudged = [name for name in methods if METHODS[name].score]
+        judged = [name for name in methods if not METHODS[name].score]
         # What chooses the best of many files
         self.rankers = [*self.unjudged, *(["similarity"] if "hybrid" in judged else [])]
         if options.judge_top and not self.rankers:
             self.rankers = ["exact"]
-        if not (options.methods or has_others):
+        if not (methods or options.criteria or self.functions):
             raise ValueError("there is nothing to measure: name methods, criteria or measures")
         if len(judged) > 1:
             raise UsageError("--method hybrid and llm_judge exclude each other")
@@ -10987,9 +10980,14 @@ class GradeAnswers(GradeItems):
         own = read_own_criteria(options.criteria, "", taken.union(self.functions), problems)
         self.own_criteria = list(map(build_item_criterion, own))
         self.criteria = [self.protocol, *self.own_criteria] if judged else self.own_criteria
+        self.compared = [Measure(name, name, explanation=METHODS[name].explanation) for name in self.unjudged]
+        self.compared += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
+        self.compared += map(build_function_measure, self.functions)
+        derived = [Measure(name, name) for name in self.protocol.derived]
+        self.measures = [*self.compared, *derived, *OPTIONAL_MEASURES]
 
-    def choose_judge(self) -> list[Message]:
-        """Choose a judge of another family than the generators, if that is asked for. Return notes on it."""
+    def choose_judge(self) -> None:
+        """Choose the judge, if that is asked for of another family than the generators. Keep notes on it."""
         options = self.options
         models = {options.generator, *[format_plain(answer.item.model) for answer in self.answers]}
         self.generators = sorted(map(cut_text, filter(None, models)))
@@ -11004,13 +11002,21 @@ class GradeAnswers(GradeItems):
             notes.append(f"The judge is {judges[0]}.")
             for generator in itertools.filterfalse(find_families, self.generators):
                 notes.append(WarningRecord(f"the family of {generator} is unknown: it may be the judge's."))
-        return [*notes, *warn_about_family(options.judge_model or DEFAULT_JUDGE_MODEL, self.generators)]
+        self.model = options.judge_model or DEFAULT_JUDGE_MODEL
+        if self.model != DEFAULT_JUDGE_MODEL:
+            self.suffix = JUDGE_SUFFIX + name_for_file(self.model)
+        self.judge_notes = [*notes, *warn_about_family(self.model, self.generators)]
 
     def prepare_gate(self) -> None:
-        """Choose what is tested against the earlier run. Raises UsageError if that is of other files."""
-        run = self.earlier_run
+        """Read the earlier run, and choose what is tested against it. Raises InputError and UsageError."""
+        path = self.options.baseline
+        check_thresholds(self.options, self.names, self.measures)
+        problems: list[str] = []
+        run = read_stored_answers(read_file(path, problems), problems) if path else None
+        raise_problems(problems)
         if run and len(self.names) > 1 and run.name not in self.names:
             raise UsageError(f"--baseline: it has the results of {run.name}, which is none of the files")
+        self.earlier_run = run
         stored = run.measures if run else ()
         todays = {measure.name for measure in self.measures}
         lost = [measure for measure in stored if measure.name not in todays]
@@ -11080,11 +11086,10 @@ class GradeAnswers(GradeItems):
             compare_embeddings(self.answers, model)
         if "semantic_dynamic" in self.unjudged:
             self.tuning = choose_threshold(self.answers, self.options)
-            self.options.dynamic_threshold = self.tuning.threshold
         for configuration in self.configurations:
             has_sources = any(answer.item.sources for answer in configuration.answers)  # or none is measured
             for answer in configuration.answers:
-                for name in dict.fromkeys([*self.unjudged, *self.rankers]):
+                for name in self.rankers:  # all that need no judge
                     score = METHODS[name].score
                     if score:
                         answer.scores[name] = score(answer, self.options)
@@ -11098,9 +11103,8 @@ class GradeAnswers(GradeItems):
         limit = self.options.judge_top or USUAL_JUDGE_TOP
         n_files = len(self.configurations)
         for name in self.rankers if n_files > limit else ():
-            ranks = self.rank(name)
-            last, next_one = (ranks[row.name] for row in self.configurations[limit - 1 : limit + 1])
-            if last != next_one:
+            ranks = self.sort_by(name)
+            if ranks[self.configurations[limit - 1].name] != ranks[self.configurations[limit].name]:
                 self.choice = f"best {limit} of {n_files} by {name}"
                 break
             # No method may tell them apart. Then all are judged, unless --judge-top asks for fewer.
@@ -11109,22 +11113,13 @@ class GradeAnswers(GradeItems):
         for configuration in self.configurations[: limit if self.choice else n_files]:
             configuration.is_judged = True
 
-    def rank(self, name: str) -> dict[str, int | None]:
+    def sort_by(self, name: str) -> dict[str, int | None]:
         """Sort the configurations by a measure, best first, and return their ranks."""
         ranks = rank_systems(
             {row.name: compute_average(row.list_scores(name)) for row in self.configurations}
         )
         self.configurations = sorted(self.configurations, key=lambda row: ranks[row.name] or math.inf)
         return ranks
-
-    def warn_about_lacking_questions(self) -> None:
-        n_questions = self.build_table(()).items.n
-        for row in self.configurations:
-            n_lacking = n_questions - len(row.answers)
-            if n_lacking:
-                lacks = f"lacks {n_lacking} of the {n_questions} questions of all files"
-                warning = WarningRecord(f"{lacks}: its means are over the others", file=row.name)
-                row.warnings = [*row.warnings, warning]
 
     def warnings(self) -> list[Message]:
         return [*super().warnings(), *self.judge_notes]
@@ -11152,7 +11147,7 @@ class GradeAnswers(GradeItems):
         self.measured = [measure.name for measure in self.measures if measure.name in columns]
         compared = [self.protocol.name, *[measure.name for measure in self.compared]]
         self.ranked_by = next((name for name in compared if name in columns), "")
-        self.ranks = self.rank(self.ranked_by)
+        self.ranks = self.sort_by(self.ranked_by)
         self.judge_columns = self.map_judge_columns()
         for configuration in self.configurations:
             for answer in configuration.answers:
@@ -11280,8 +11275,8 @@ class GradeAnswers(GradeItems):
             judgement = answer.find_judgement(self.protocol)
             row["score"] = answer.scores.get(self.protocol.name)
             row["judge_scores"] = (judgement and judgement.scores) or None
-        if self.protocol in self.criteria and self.protocol.prompt == "quality":
-            row["faithful_to"] = "context" if answer.has_context else "reference"
+            if self.protocol.prompt == "quality":
+                row["faithful_to"] = "context" if answer.has_context else "reference"
         for name, (criterion, kind) in self.judge_columns.items():
             row[name] = JUDGED_COLUMNS[kind](answer, criterion)
         return row | {"flags": answer.flags}
@@ -11292,7 +11287,7 @@ class GradeAnswers(GradeItems):
         further = itertools.product(self.criteria, self.judging.list_further())
         return {f"{criterion.name}_{kind}": (criterion, kind) for criterion, kind in (*own, *further)}
 
-    def list_answer_warnings(self, configuration: Configuration) -> list[WarningRecord]:
+    def list_answer_warnings(self, configuration: Configuration) -> Iterator[WarningRecord]:
         answers = configuration.answers
         blank = [answer.id for answer in answers if is_blank(answer.item.prediction)]
         flagged = [answer.id for answer in answers if answer.flags]
@@ -11306,17 +11301,16 @@ class GradeAnswers(GradeItems):
             korean = [answer.id for answer in answers if has_hangul(answer.item)]
             advice = f"{EMBEDDING_MODEL} is made for English: name a model for Korean with --embedding-model"
             warnings.append(WarningRecord("rows with Korean", korean, advice))
-        warnings = list_warnings(configuration.name, warnings)
-        texts = []
+        yield from list_warnings(configuration.name, warnings)
         reason = self.why_not or ("" if configuration.is_judged else f"it is not one of the {self.choice}")
         if self.criteria and reason:
             names = ", ".join(criterion.name for criterion in self.criteria)
-            texts.append(f"{names}: not judged: {reason}")
+            yield WarningRecord(f"{names}: not judged: {reason}", file=configuration.name)
         if self.tuning and self.tuning.proxy:
             proxy = f"a similarity above {PROXY_SIMILARITY} counted as correct"
             definition = f"a threshold of {PROXY_SIMILARITY:.2f} is right by definition"
-            texts.append(f"no row has a person's `correct`, so {proxy}: {definition}")
-        return warnings + [WarningRecord(text, file=configuration.name) for text in texts]
+            what = f"no row has a person's `correct`, so {proxy}: {definition}"
+            yield WarningRecord(what, file=configuration.name)
 
     def find_imperfect(self) -> Iterator[str]:
         for configuration, method in itertools.product(self.configurations, self.options.methods):
@@ -11503,14 +11497,20 @@ def read_configurations(
             configurations += read_answer_file(Path(path).stem, read_file(path, problems), options, problems)
     for name, file in sources.items():
         configurations += read_answer_file(name, file, options, problems)
-    if problems:
-        raise InputError(problems)
+    raise_problems(problems)
     repeated = find_repeated(configuration.name for configuration in configurations)
     for configuration in configurations:
         if configuration.name in repeated:
             configuration.name = "/".join(filter(None, (configuration.file.file, configuration.system)))
         for answer in configuration.answers if options.reference_check else ():
             answer.item.prediction = answer.item.accepted[0]
+    n_questions = len(set().union(*(configuration.item_keys for configuration in configurations)))
+    for configuration in configurations:
+        n_lacking = n_questions - len(configuration.answers)
+        if n_lacking:
+            lacks = f"lacks {n_lacking} of the {n_questions} questions of all files"
+            warning = WarningRecord(f"{lacks}: its means are over the others", file=configuration.name)
+            configuration.warnings = [*configuration.warnings, warning]
     return configurations
 
 
@@ -11576,22 +11576,19 @@ def has_answer_field(row: JsonRow) -> bool:
     return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 
 
-def find_missing_texts(answers: Sequence[GradedItem], is_judged: bool) -> list[WarningRecord]:
+def find_missing_texts(answers: Sequence[GradedItem], is_judged: bool) -> Iterator[WarningRecord]:
     ids = [answer.id for answer in answers]
-    is_answered = any(answer.arguments for answer in answers)
-    warnings = [WarningRecord("no row has an answer, all count as wrong", [] if is_answered else ids)]
+    if not any(answer.arguments for answer in answers):
+        yield WarningRecord("no row has an answer, all count as wrong", ids)
     if is_judged:
         without_question = [answer.id for answer in answers if not answer.item.question]
-        warnings.append(WarningRecord("rows without a question", without_question))
+        yield WarningRecord("rows without a question", without_question)
         without_context = [answer.id for answer in answers if not answer.item.context]
         if without_context != ids:
-            warnings.append(WarningRecord("rows without a context, which others have", without_context))
-    return warnings
+            yield WarningRecord("rows without a context, which others have", without_context)
 
 
 class StoredAnswers(Record):
-    """Earlier results of one configuration, as far as they are read."""
-
     configuration: NonBlank
     detailed_results: list[dict[str, Any]]
     judge_model: str = ""
@@ -11612,21 +11609,21 @@ def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None
     for name, prompt_hash in (prompts | only_dict(stored.setup.get("criteria"))).items():
         if stored.judge_model:
             judges[name] = JudgedBy(stored.judge_model, prompt_hash, stored.setup.get("repeats", 1))
-    pairs = [(row.get("input"), row.get("gold")) for row in stored.detailed_results]
-    item_keys = number_copies((format_compact(question), format_compact(gold)) for question, gold in pairs)
+    texts = [
+        (format_compact(row.get("input")), format_compact(row.get("gold"))) for row in stored.detailed_results
+    ]
+    item_keys = list(number_copies(texts))
     scores = restore_scores(rows, measures, problems)
     return StoredRun(stored.configuration, item_keys, scores, measures, judges, file.source)
 
 
-def number_copies(texts: Iterable[tuple[str, str]]) -> list[ItemKey]:
-    """Return the item key of each pair of question and gold answer; equal pairs are numbered in turn."""
-    item_keys: list[ItemKey] = []
+def number_copies(texts: Iterable[tuple[str, str]]) -> Iterator[ItemKey]:
+    """Yield the item key of each pair of question and gold answer; equal pairs are numbered in turn."""
     copies: Counter[Hashable] = Counter()
     for question, gold in texts:
         pair = (fold_text(question), gold)
         copies[pair] += 1
-        item_keys.append((pair, copies[pair]))
-    return item_keys
+        yield pair, copies[pair]
 
 
 def build_split_answer(question: Question, system: System) -> GradedItem:
@@ -11648,9 +11645,10 @@ def build_split_answer(question: Question, system: System) -> GradedItem:
 
 def summarize_columns(table: Table, system: str, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
     described = {}
+    columns = table.systems[system].values
     for name, mean in means.items():
-        if name in table.systems[system].values:
-            column = table.systems[system].values[name]
+        if name in columns:
+            column = columns[name]
             known = column[~np.isnan(column)].tolist()
             std = statistics.stdev(known) if len(known) > 1 else None
             described[name] = {"n": mean.n, "mean": mean.value, "std": std, "ci95": mean.interval}
@@ -11686,26 +11684,24 @@ def count_verdicts(answers: Sequence[GradedItem], why_not: str) -> dict[str, Any
     return verdicts
 
 
-def describe_answers(configuration: Configuration) -> list[str]:
+def describe_answers(configuration: Configuration) -> Iterator[str]:
     results = configuration.results
-    lines = []
     if "llm_judged" in results:
         correct = f"{results['correct']} of {results['total_evaluated']} correct"
         unjudged = f"{results['exact_match']['count']} exact matches"
         unjudged += f", {results['semantic']['count']} by similarity"
         judged = f"{results['llm_judged']['count']} judged ({results['approved']} of them approved)"
         counts = f"{unjudged}, {judged}, {results['no_llm_fallback_count']} not judged"
-        lines.append(f"{results.get('accuracy_reason') or correct}: {counts}")
+        yield f"{results.get('accuracy_reason') or correct}: {counts}"
     if "semantic_dynamic" in results:
-        lines.append(results["semantic_dynamic"].describe())
+        yield results["semantic_dynamic"].describe()
     if "quality" in results:
         means = [f"{name} {format_number(row['mean'], 2)}" for name, row in results["quality"].items()]
         n_contexts = sum(answer.has_context for answer in configuration.answers)
         basis = f"faithfulness is to the context in {n_contexts} answers, else to the reference"
-        lines.append(f"quality from 1 to 5: {', '.join(means)}; {basis}")
+        yield f"quality from 1 to 5: {', '.join(means)}; {basis}"
     if "bleu_tokens" in results:
-        lines.append(f"BLEU's tokens: {results['bleu_tokens']}")
-    return lines
+        yield f"BLEU's tokens: {results['bleu_tokens']}"
 
 
 # ------------------------------------------------------------------ 16. Agreement
@@ -11745,7 +11741,7 @@ class Rater(msgspec.Struct):
     """A judge, or people. Once they are chosen, `rows` has only the decisions that count."""
 
     name: str
-    files: list[InputFile] = []
+    files: dict[InputFile, None] = {}
     rows: list[DecisionRow] = []  # their source is "" if nothing names it
     counts: dict[str, int] = {}  # of all rows
 
@@ -11766,11 +11762,9 @@ class Rater(msgspec.Struct):
 
 
 class RatedItem(msgspec.Struct):
-    """An answer, with the rating and the reason of each rater."""
-
     source: str  # "" unless all raters name one
-    texts: Texts
-    ratings: list[float | None]  # None if there is none, or two that differ
+    texts: Texts  # of the answer
+    ratings: list[float | None]  # of each rater; None if there is none, or two that differ
     reasons: list[str] = []
     contradicted: set[int] = set()  # the raters with two that differ
 
@@ -11846,13 +11840,12 @@ answer, row or question, or system/question, or the columns question, gold and p
         # What people call answers that no judge has rated
         self.unknown = [row.names[0] for row in rated if not index.find(row, is_judge=False)]
         for rater in self.raters:
-            rater.rows = identify_rows(rater, index, problems, is_judge=rater in self.judges)
+            rater.rows = list(identify_rows(rater, index, problems, is_judge=rater in self.judges))
         if rated and len(self.unknown) == len(rated):
             what = f"no rating of an item that a judge has, found {shorten_names(self.unknown)}"
             example = cut_text(next(iter(index.rows), ""))
             problems.append(f"{options.human}: {what}; expected names such as {example}")
-        if problems:
-            raise InputError(problems)
+        raise_problems(problems)
         if len(self.raters) < 2:
             raise UsageError(f"agreement needs two judges, or one and --human, got {len(self.judges)}")
         files = flatten(rater.files for rater in self.raters)
@@ -11951,7 +11944,8 @@ answer, row or question, or system/question, or the columns question, gold and p
             counts = self.with_people.counts
             line = f"Of {counts['items']} items {counts['items_without_judge']} have no judge's decision."
             header = ["Judge", "Items", "Ratings", "Too kind", "Too strict"]
-            part = build_pairs_part(f"Compared with people: {name}", header, self.with_people.pairs, [line])
+            pairs = [(pair.names["judge"], pair) for pair in self.with_people.pairs]
+            part = build_pairs_part(f"Compared with people: {name}", header, pairs, [line])
             parts.append(part._replace(name=name))
         if self.among_people:
             parts.append(build_group_part("People among themselves", self.among_people))
@@ -12009,29 +12003,39 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
         file = read_file(path, found)
         model, rows = parse_decisions(file, found)
         stem, suffix, name = Path(path).stem.partition(JUDGE_SUFFIX)
+        own_source = stem if suffix or path in subfolders else ""
         if path in subfolders:
             name = name or subfolders[path] or model
             if not name or not (rows or found):
                 n_ignored += 1
                 continue
         elif not name:
-            name = model or stem
-            numbers = itertools.count(2)
-            while name in raters:
-                name = f"{model or stem} ({next(numbers)})"
+            name = number_name(model or stem, raters)
         if not rows and not found:
             found.append(describe_undecided(file))
         problems += found
-        own = stem if suffix or path in subfolders else ""  # the source of a file that has one
         for row in rows:
-            texts = map(format_plain, ["" if own else row.source, row.source_file, row.run_name, own])
-            row.source = cut_text(next((text for text in texts if text and text.strip()), ""))
+            row.source = name_source(row, own_source)
             rater_name = fold_cell(format_plain(row.rater) or "") or name
             rater = raters.setdefault(rater_name, Rater(rater_name))
             rater.rows.append(row)
-            if file.source not in rater.files:
-                rater.files.append(file.source)
+            rater.files[file.source] = None
     return list(raters.values()), n_ignored
+
+
+def number_name(name: str, taken: Collection[str]) -> str:
+    numbered = name
+    numbers = itertools.count(2)
+    while numbered in taken:
+        numbered = f"{name} ({next(numbers)})"
+    return numbered
+
+
+def name_source(row: DecisionRow, own: str) -> str:
+    """Return whose answer was judged. In a file that has its own source a row's `source` is another thing."""
+    fields = [row.source_file, row.run_name, own] if own else [row.source, row.source_file, row.run_name]
+    texts = [format_plain(field) or "" for field in fields]
+    return cut_text(next(filter(str.strip, texts), ""))
 
 
 def describe_undecided(file: FileData) -> str:
@@ -12135,9 +12139,8 @@ class RatedAnswers:
 
 def identify_rows(
     rater: Rater, index: RatedAnswers, problems: list[str], *, is_judge: bool
-) -> list[DecisionRow]:
-    """Return a rater's rows of known answers. One that only names its answer gets texts and source of it."""
-    rows = []
+) -> Iterator[DecisionRow]:
+    """Yield a rater's rows of known answers. One that only names its answer gets texts and source of it."""
     rated: set[Texts] = set()
     for row in rater.rows:
         found = index.find(row, is_judge=is_judge)
@@ -12151,8 +12154,7 @@ def identify_rows(
             row.texts = answer.texts
             row.source = answer.source
             rated.add(row.texts)
-            rows.append(row)
-    return rows
+            yield row
 
 
 # -- Comparing
@@ -12250,21 +12252,20 @@ def measure_ratings(
     widths: Iterable[float] = (),
     correction: int | None = None,
     clustered_by: str = "questions",
-) -> list[Mean]:
-    """Return the shares of pairs of ratings that differ by no more than each width, and the coefficient."""
+) -> Iterator[Mean]:
+    """Yield the shares of pairs of ratings that differ by no more than each width, and the coefficient."""
     questions = [item.texts[0] for item in rated]  # the clusters
     encoded = encode_ratings((item.ratings for item in rated), questions)
     n_values = len(encoded.values)
     if n_values > MAX_RATING_VALUES:
         raise UsageError(f"there are {n_values} different scores, more than {MAX_RATING_VALUES}: round them")
-    found = []
     for width in widths:
         shares = []
         for item in rated:
             gaps = [abs(first - second) for first, second in itertools.combinations(item.known, 2)]
             shares.append(sum(gap <= width + 1e-9 for gap in gaps) / len(gaps))
-        found.append(compute_mean(make_sample(shares, questions), SHARE))
-    return [*found, measure_coefficient(encoded, level, clustered_by, correction)]
+        yield compute_mean(make_sample(shares, questions), SHARE)
+    yield measure_coefficient(encoded, level, clustered_by, correction)
 
 
 def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) -> Agreement:
@@ -12275,7 +12276,7 @@ def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) 
     name = join_people(people).name
     compared = []
     for index, judge in enumerate(judges):
-        pairs = [(index, n + place) for place in range(len(people))]
+        pairs = [(index, person) for person in range(n, n + len(people))]
         names = {"judge": judge.name, "with": name}
         compared.append(Agreement(names, *compare_pairs(items, pairs, kind, "accuracy")))
     for vote in ("majority", "unanimous") if n > 1 else ():
@@ -12321,14 +12322,16 @@ def build_group_part(title: str, group: Agreement) -> Part:
     lines = [f"Fleiss' kappa of the {group.counts['items_of_all']} items that all judged: {fleiss}"]
     of_several = f"of the {group.counts['items_of_several']} items that several judged"
     lines.append(f"Krippendorff's {group.names['alpha_level']} alpha {of_several}: {alpha}")
-    return build_pairs_part(title, ["Pair", "Items"], group.pairs, lines)
+    pairs = [(" - ".join(pair.names.values()), pair) for pair in group.pairs]
+    return build_pairs_part(title, ["Pair", "Items"], pairs, lines)
 
 
-def build_pairs_part(title: str, header: list[str], pairs: Iterable[Agreement], lines: list[str]) -> Part:
+def build_pairs_part(
+    title: str, header: list[str], pairs: Iterable[tuple[str, Agreement]], lines: list[str]
+) -> Part:
     rows: list[MeansRow] = []
     notes = []
-    for pair in pairs:
-        name = " - ".join(pair.names.values()) if header[0] == "Pair" else pair.names["judge"]
+    for name, pair in pairs:
         counts = [pair.counts[heading.lower().replace(" ", "_")] for heading in header[1:]]
         rows.append(([name, *map(str, counts)], pair.means))
         kappa = pair.means["kappa"]
@@ -12356,8 +12359,10 @@ def describe_disagreement(item: RatedItem, judges: Sequence[Rater], is_page: boo
     ratings = []
     for judge, rating, reason in zip(judges, item.ratings, item.reasons, strict=True):
         if rating is not None:
-            shown = ("yes" if rating else "no") if isinstance(rating, bool) else f"{rating:g}"
-            ratings.append(f"{judge.name} {shown}{f' ({reason})' if is_page and reason else ''}")
+            shown = f"{judge.name} {rating:g}"
+            if isinstance(rating, bool):
+                shown = f"{judge.name} {'yes' if rating else 'no'}"
+            ratings.append(f"{shown} ({reason})" if is_page and reason else shown)
     return f"{', '.join(texts)}: {', '.join(ratings)}"
 
 
@@ -12412,7 +12417,8 @@ class SummaryOptions(JudgeOptions):
     def choose(self, rows: Sequence[T]) -> list[T]:
         """Return the rows that count: all, or those of --indices, and of these the first."""
         indices = range(len(rows)) if self.indices is None else self.indices
-        return [rows[index] for index in dict.fromkeys(indices) if 0 <= index < len(rows)][: self.limit]
+        known = [index for index in dict.fromkeys(indices) if 0 <= index < len(rows)]
+        return [rows[index] for index in known[: self.limit]]
 
 
 class SummaryFile(Configuration):
@@ -12461,8 +12467,7 @@ class JudgeSummaries(GradeItems):
             ItemCriterion(name=TOTAL, measure=total, prompt="summary", derived=parts, prepare=self.prepare)
         ]
         files = [self.read_summaries(path, problems) for path in paths]
-        if problems:
-            raise InputError(problems)
+        raise_problems(problems)
         repeated = find_repeated(summaries.name for summaries in files)
         for summaries in files:
             if summaries.name in repeated:
@@ -12619,7 +12624,9 @@ def write_gold_summary(gold: GoldSummary) -> str:
     claims = []
     sides = [(gold.t1, gold.response1, gold.favor_ids), (gold.t2, gold.response2, gold.against_ids)]
     for claim, arguments, ids in sides:
-        documents = [[doc_id] for doc_id in ids] if len(ids) == len(arguments) else [ids] * len(arguments)
+        documents = [ids] * len(arguments)
+        if len(ids) == len(arguments):
+            documents = [[doc_id] for doc_id in ids]
         claims.append(Claim(claim, list(map(Perspective, arguments, documents))))
     return write_claims(claims)
 
@@ -12709,8 +12716,6 @@ def build_plots(name: str, statistics: Spreads) -> Report:
 
 
 class PlotSummaries(Command):
-    """Plot the scores in results files, and write the figures behind each plot."""
-
     options: SummaryOptions
     results_title = "Plots"
 
@@ -12728,8 +12733,7 @@ class PlotSummaries(Command):
                 problems.append(f"{source.file}: no scores to draw")
         for stem in find_repeated(map(self.name_stem, self.files)):
             problems.append(f"{stem}.png would be written for two files: rename one")
-        if problems:
-            raise InputError(problems)
+        raise_problems(problems)
 
     def name_stem(self, file: InputFile) -> str:
         path = Path(file.file)
@@ -12753,8 +12757,7 @@ class MeasureWeb(Command):
         problems: list[str] = []
         measured = {str(k): measure_web(k, problems) for k in WEB_DEPTHS}
         self.metrics = {k: metrics for k, metrics in measured.items() if metrics}
-        if problems:
-            raise InputError(problems)
+        raise_problems(problems)
         if not self.metrics:
             raise UsageError(f"no {WEB_FILE} or {MERGED_FILE} with a k of {', '.join(map(str, WEB_DEPTHS))}")
 
@@ -12884,8 +12887,7 @@ class GeneratePredictions(Command):
             for doc_id, document in read_corpus("*", problems).items():
                 self.documents[doc_id] = number_sentences(document)
                 texts[doc_id] = " ".join(self.documents[doc_id].values())
-        if problems:
-            raise InputError(problems)
+        raise_problems(problems)
         self.retrieved = search_texts(texts, list(self.questions.values()), self.options.top_k)
 
     def index_questions(self, problems: list[str]) -> dict[str, str]:
@@ -12929,17 +12931,15 @@ class GeneratePredictions(Command):
             raise UsageError(f"{name} would name two systems: use one --model and --system")
         return systems
 
-    def requests(self) -> list[Request]:
-        requests: list[Request] = []
+    def requests(self) -> Iterator[Request]:
         if not self.prompt:
-            return requests
+            return
         max_chars = compute_room(self.options, self.prompt)
         for position, (name, question) in enumerate(self.questions.items()):
             documents = {row.doc_id: self.documents[row.doc_id] for row in self.retrieved[position]}
             sources, self.shown[name] = show_documents(documents, max_chars)
             texts = {"question": question, "sources": sources}
-            requests.append(Request(self.system, name, position, self.prompt, texts))
-        return requests
+            yield Request(self.system, name, position, self.prompt, texts)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         for position, (name, question) in enumerate(self.questions.items()):
@@ -12990,7 +12990,6 @@ class GeneratePredictions(Command):
             yield OutputFile(self.file, functools.partial(render_results, rows))
 
     def list_items(self) -> list[dict[str, Any]]:
-        """Return the answers with what the dataset says of their questions."""
         items = []
         for item in [item for item in self.dataset if item.id in self.rows]:
             row = dict(self.rows[item.id])
@@ -13135,8 +13134,7 @@ class DraftQuestions(Command):
             raise UsageError(f"--out {self.options.out} exists: --overwrite replaces it")
         problems: list[str] = []
         corpus = read_corpus(self.options.documents, problems)
-        if problems:
-            raise InputError(problems)
+        raise_problems(problems)
         max_chars = compute_room(self.options, "draft")
         self.documents: dict[str, Sentences] = {}
         for doc_id, document in corpus.items():
@@ -13153,9 +13151,9 @@ class DraftQuestions(Command):
         what = "left out: documents without sentences, or longer than a minute's tokens allow"
         return [f"{CORPUS_DIR}: {what}: {shorten_names(self.left_out)}"] if self.left_out else []
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> Iterator[Request]:
         count = self.options.per_document
-        requests: list[Request] = []
+        positions = itertools.count()
         for doc_id, sentences in self.documents.items():
             document = join_sentences(sentences)
             for number in range(1, count + 1):
@@ -13163,8 +13161,7 @@ class DraftQuestions(Command):
                 texts = {"sentences": document, "task": DRAFT_TASKS[kind]}
                 texts |= {"number": str(number), "count": str(count)}
                 # A draft has a kind where an answer has a system
-                requests.append(Request(kind, doc_id, len(requests), "draft", texts, number))
-        return requests
+                yield Request(kind, doc_id, next(positions), "draft", texts, number)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         for request in self.requests():
@@ -13408,17 +13405,18 @@ def build_answer_options(
         raise TypeError(f"expected a list of names, got the string {methods!r}")
     if callable(judge) and (criteria or protocol == "quality"):
         raise ValueError("judge: a function gives one score: name a model for criteria and quality")
-    if methods is None:
-        methods = () if criteria else DEFAULT_METHODS
-    names = [check_name("method", name, METHODS) for name in methods]
-    if judge is not None and not criteria and "hybrid" not in names:
-        names.append("llm_judge")  # otherwise the judge is there for these
-    return AnswerOptions(
-        methods=names,
+    names = None
+    if methods is not None:
+        names = [check_name("method", name, METHODS) for name in methods]
+    options = AnswerOptions(
+        given_methods=names,
         protocol=check_name("protocol", protocol, ANSWER_PROMPTS),
         criteria=list_criterion_values(criteria),
         columns=[(check_name("field", field, COLUMN_FIELDS), path) for field, path in columns.items()],
     )
+    if judge is not None and not criteria and "hybrid" not in options.methods:
+        options.given_methods = [*options.methods, "llm_judge"]  # otherwise the judge is there for these
+    return options
 
 
 def check_name(what: str, name: str, known: Collection[str]) -> str:
@@ -13445,8 +13443,7 @@ def encode_sources(rows: Any) -> dict[str, FileData]:
         else:
             data = json.dumps(list_records(source), default=convert_foreign).encode("utf-8", "ignore")
             sources[str(name)] = FileData(InputFile(str(name), hashlib.sha256(data).hexdigest()), data)
-    if problems:
-        raise InputError(problems)
+    raise_problems(problems)
     return sources
 
 
@@ -13687,7 +13684,7 @@ def parse_command(argv: Iterable[str]) -> Command:
         os.getcwd()
     except FileNotFoundError:
         raise UsageError("the current folder has been removed: cd to another one") from None
-    arguments = expand_files(argv)
+    arguments = list(expand_files(argv))
     name = arguments[0] if arguments else SPLITS[0]
     if name in ("-h", "--help", "help"):
         print((__doc__ or "").partition("\n\nContents")[0])
@@ -13718,8 +13715,7 @@ def parse_command(argv: Iterable[str]) -> Command:
         advice = suggest(unknown[0].partition("=")[0], flags, flags)
         raise UsageError(f"unrecognized arguments: {shlex.join(unknown)}{advice}")
     check_needs(options)
-    if isinstance(options, (InputOptions, GenerateOptions)):
-        check_split(options, arguments)
+    check_splits(options, arguments)
     return command_type(options)
 
 
@@ -13728,12 +13724,11 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-def expand_files(argv: Iterable[str]) -> list[str]:
+def expand_files(argv: Iterable[str]) -> Iterator[str]:
     """Replace each @FILE by the words in it, which quotes group. \\ is as any other, # in a word, too."""
-    arguments = []
     for argument in argv:
         if not argument.startswith("@"):
-            arguments.append(argument)
+            yield argument
             continue
         problems: list[str] = []
         file = read_file(argument[1:], problems)
@@ -13744,10 +13739,9 @@ def expand_files(argv: Iterable[str]) -> list[str]:
             words.whitespace_split = True
             words.escape = ""
             try:
-                arguments += [word.replace("\0", "#") for word in words]
+                yield from [word.replace("\0", "#") for word in words]
             except ValueError as error:
                 raise UsageError(f"{argument}:{number}: {error}: {line.strip()}") from None
-    return arguments
 
 
 def add_options(parser: Parser, options_type: type[Options]) -> None:
@@ -13811,7 +13805,6 @@ def list_needs(options: Options) -> Iterator[tuple[str, str, object]]:
 
 
 def check_needs(options: Options) -> None:
-    """Raise UsageError if options have been given that would do nothing."""
     problems = []
     for names, need, is_met in list_needs(options):
         for name in () if is_met else names.split():
@@ -13822,6 +13815,14 @@ def check_needs(options: Options) -> None:
         raise UsageError("; ".join(problems))
 
 
+def check_splits(options: Options, arguments: Sequence[str]) -> None:
+    if isinstance(options, (InputOptions, GenerateOptions)):
+        check_split(options, arguments)
+    if isinstance(options, AnswerOptions):
+        for path in options.files:
+            check_source(path, may_be_file=True)
+
+
 def check_split(options: InputOptions | GenerateOptions, arguments: Sequence[str]) -> None:
     """Raise UsageError if a split became an option's value, is unknown, or is one of another folder."""
     split = options.split
@@ -13829,9 +13830,18 @@ def check_split(options: InputOptions | GenerateOptions, arguments: Sequence[str
         raise UsageError(f"{text} was read as the value of an option: name the split first")
     if isinstance(options, CheckOptions) and (options.submissions or glob.glob(f"{split}*")):
         return  # predictions can be checked without the questions
-    # A usual split may have its questions in the program's own folder; `generate` takes any file
-    if find_home() if is_split(split) else isinstance(options, InputOptions):
-        raise UsageError(f"no questions of {split}{advise_on_split(split)}")
+    check_source(split, may_be_file=isinstance(options, GenerateOptions))
+
+
+def check_source(name: str, *, may_be_file: bool) -> None:
+    """Raise UsageError if a name is a split's, or most like one, and its questions are not here."""
+    is_lacking = not may_be_file
+    if is_split(name):
+        is_lacking = find_home() != ""  # a usual split, with questions in the program's own folder
+    elif may_be_file and not os.path.lexists(name) and not Path(name).suffix:
+        is_lacking = suggest(name, find_splits()) != ""
+    if is_lacking:
+        raise UsageError(f"no questions of {name}{advise_on_split(name)}")
 
 
 def suggest(name: str, known: Iterable[str], today: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -13863,9 +13873,8 @@ class Console:
             self.error(f"error: stdout: {problem}")
 
     def note(self, *lines: str) -> None:
-        """Print lines on stderr that are no reason to worry."""
-        for line in () if self.is_quiet else lines:
-            print_on(self.stderr, escape_console(line))
+        if not self.is_quiet:
+            self.error(*lines)
 
     def error(self, *lines: str) -> None:
         for line in lines:

@@ -615,6 +615,14 @@ NUMBERS: dict[str, tuple[str, str, bool]] = {  # gold, predicted, the same numbe
 MINUS_WITHIN = {"a hyphen": ("x-5", "x5"), "a date": ("2026-11-23", "20261123")}  # for exact no signs
 
 
+def test_an_answer_without_anything_to_see_is_blank(project: Project) -> None:
+    cases = {
+        "gold alike": case("\u200b", 0, "oil", expected_options=["\u200b"]),
+        "a sign": case("oil", 1, "oil"),
+    }
+    check_scores(project, "exact", cases)
+
+
 def test_signs_of_numbers_count(project: Project) -> None:
     """For exact, keyword and F1 alike. A hyphen within a word stays what it is in SQuAD: nothing."""
     cases = {name: case(predicted, float(same), gold) for name, (gold, predicted, same) in NUMBERS.items()}
@@ -759,6 +767,7 @@ SIMILARITIES = {
     "the best of two": case("between", 0.8, "east", expected_options=["north"]),
     "a zero vector": case("nowhere", 0, "east"),
     "nothing predicted": case(" ", 0, "south"),
+    "nothing that can be seen": case("\u200b", 0, "south"),
 }
 
 

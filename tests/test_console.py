@@ -295,6 +295,11 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     "a split with _": ("check week1_b", f"argument SPLIT: expected {SPLIT}, got 'week1_b'"),
     "a split without a name": ("check ''", f"argument SPLIT: expected {SPLIT}, got ''"),
     "a split to check": ("check dve", f"no questions of dve: did you mean dev?; {UNKNOWN}"),
+    "a split with free answers": ("answers dve", f"no questions of dve: did you mean dev?; {UNKNOWN}"),
+    "a split to answer": (
+        "generate dve --pipeline llm",
+        f"no questions of dve: did you mean dev?; {UNKNOWN}",
+    ),
     "a split that comes last": (
         "--systems simple dev",
         "dev was read as the value of an option: name the split first",
@@ -350,7 +355,7 @@ def test_a_folder_that_is_no_place_to_grade_in(small: Project, monkeypatch: pyte
     (small.folder / "elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
     message = f"error: no questions of dev; splits with questions: none here: cd to {home}"
-    for arguments in ("dev", "check dev", "generate dev --pipeline bm25", "dev --report md"):
+    for arguments in ("dev", "check dev", "answers dev", "generate dev --pipeline bm25", "dev --report md"):
         outcome = small.run(*arguments.split())
         assert (outcome.code, outcome.usage_error) == (2, message)
     (small.folder / "elsewhere").rmdir()
