@@ -8303,6 +8303,32 @@ def build_support_details(answer: GradedAnswer) -> Mapping[str, Any]:
 
 
 OVERRIDE_COLUMNS = ("judge_score", "override_reason")
+
+
+def build_criterion(
+    name: str, measure: Measure, prompt: str, own: OwnCriterion | None = None
+) -> SplitCriterion:
+    """Return a criterion of all answers. A blank one has the lowest score, without a judge."""
+
+    def prepare(_: Split, question: Question, prediction: Prediction) -> Case:
+        texts = build_answer_texts(question, prediction)
+        if own:
+            return prepare_own(own, texts)
+        return judge_blank(PROMPTS[prompt]) if is_blank(texts["answer"]) else Task(prompt, texts)
+
+    return SplitCriterion(
+        name=name,
+        measure=measure,
+        prompt=prompt,
+        prefix=f"{name}: ",
+        own=own,
+        prepare=prepare,
+        block=name,
+        columns=[f"{name}_{column}" for column in ("rationale", "failure", *OVERRIDE_COLUMNS)],
+        build_details=lambda _: {},
+    )
+
+
 RUBRIC = SplitCriterion(
     name="answer",
     measure=ANSWER_MEASURE,
@@ -8363,17 +8389,8 @@ def read_criteria(
 
 
 def build_own_criterion(own: OwnCriterion) -> SplitCriterion:
-    return SplitCriterion(
-        name=own.name,
-        measure=build_own_measure(own, f"{own.name}_score", f"avg_{own.name}"),
-        prompt=name_own_prompt(own),
-        prefix=f"{own.name}: ",
-        own=own,
-        prepare=lambda _, *answer: prepare_own(own, build_answer_texts(*answer)),
-        block=own.name,
-        columns=[f"{own.name}_{column}" for column in ("rationale", "failure", *OVERRIDE_COLUMNS)],
-        build_details=lambda _: {},
-    )
+    measure = build_own_measure(own, f"{own.name}_score", f"avg_{own.name}")
+    return build_criterion(own.name, measure, name_own_prompt(own), own)
 
 
 def collect_taken_names() -> set[str]:
