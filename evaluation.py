@@ -10281,6 +10281,7 @@ def build_run_facts(gradebook: Gradebook, systems: Sequence[System]) -> dict[str
 def build_origins_part(split: Split, files: Iterable[InputFile]) -> Part:
     lines = [f"{file.file}: SHA-256 {file.sha256}" for file in files]
     lines.append(f"Corpus: {len(split.documents)} documents, SHA-256 {split.corpus_sha256}")
+    lines.append(f"evaluation.py {VERSION}")
     return Part("Where this comes from", lines=lines, place="folded")
 
 
