@@ -368,7 +368,7 @@ class Rubric(Record):
     @property
     def level_texts(self) -> tuple[str, ...]:
         texts = cast("dict[str, str]", self.scale)
-        return tuple(texts.get(level, "") for level in RUBRIC_LEVELS)
+        return tuple([texts.get(level, "") for level in RUBRIC_LEVELS])  # of many: a generator is slow
 
     @property
     def levels(self) -> dict[str, str]:
@@ -1936,7 +1936,7 @@ class Sample(NamedTuple):
     @property
     def mean(self) -> float:
         values, sizes = self.addends
-        return math.fsum(values) / math.fsum(sizes)
+        return math.fsum(values) / float(sizes.sum())
 
     def scale(self, factor: float) -> Sample:
         return self._replace(values=self.values * factor)
@@ -7330,6 +7330,11 @@ def parse_predictions(file: FileData, known: Collection[str], problems: list[str
     rows: dict[str, Prediction] = {}
     unreadable: list[str] = []
     ids = KeyFilter(known)
+    with suppress(*JSON_ERRORS):  # all at once, which is fast; after an error each alone
+        rows = msgspec.json.decode(file.data or b"", type=dict[Key, Prediction], dec_hook=ids)
+        rows.pop("", None)  # the last unknown one
+        return Predictions(rows, find_repeated(ids.found), ids.unknown, [])
+    ids = KeyFilter(known)
     try:
         for question_id, row in split_members(file, ids).items():
             rows[question_id] = parse_row(Prediction, row, unreadable) or Prediction()
@@ -7395,9 +7400,9 @@ def check_questions(questions: Sequence[Question]) -> list[WarningRecord]:
         earlier = first.setdefault(fold_text(question.question), name)
         if earlier != name:
             repeats.append(f"{earlier} and {name}")
-        levels = set(RUBRIC_LEVELS).difference(question.rubric.levels) if question.rubric else ()
-        if levels:
-            lacking.append(f"{name} lacks {', '.join(sorted(levels))}")
+        if question.rubric and not all(map(str.strip, question.rubric.level_texts)):
+            levels = sorted(set(RUBRIC_LEVELS).difference(question.rubric.levels))
+            lacking.append(f"{name} lacks {', '.join(levels)}")
     return [
         WarningRecord("question IDs that occur more than once", find_repeated(names)),
         WarningRecord("questions whose text occurred before", repeats),
@@ -7417,8 +7422,8 @@ def check_gold_documents(split: Split, *, is_check: bool) -> list[WarningRecord]
     for question in split.questions:
         document = split.find_gold(question)
         if document.sentences is not None:
-            ids = sorted(set(question.evidence_sentences).difference(document.sentences))
-            if ids:
+            if not all(map(document.sentences.__contains__, question.evidence_sentences)):
+                ids = sorted(set(question.evidence_sentences).difference(document.sentences))
                 strange.append(f"{question.question_id}: {', '.join(ids)} in {', '.join(question.gold_ids)}")
         elif is_check and document.state == "plain" and question.evidence_sentences:
             plain.append(question.question_id)
@@ -7449,11 +7454,12 @@ def check_prediction_ids(split: Split, predictions: Predictions) -> list[Warning
     lacking: dict[str, None] = {}
     for question in split.questions:
         prediction = predictions.rows.get(question.question_id)
-        text = fold_text(prediction.question) if prediction else ""
         if prediction is None:
             lacking[question.question_id] = None
-        elif text and text != fold_text(question.question):
-            swapped.append(question.question_id)
+        elif prediction.question not in ("", question.question):
+            text = fold_text(prediction.question)
+            if text and text != fold_text(question.question):
+                swapped.append(question.question_id)
     forms = match_forms(predictions.unknown[: 2 * len(split.questions)], lacking, fold_id)
     renamed = [f"{name} for {question_id}" for name, question_id in forms.items()]
     meant = set(forms.values())
@@ -7564,6 +7570,10 @@ def find_citable(split: Split, doc_ids: Sequence[str]) -> tuple[set[str], bool]:
 
 def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[str]:
     """Return the answers that cite more than half of their document, if that is so on average."""
+    sizes = [len(document.sentences) for document in split.documents.values() if document.sentences]
+    most = max((len(row.evidence_sentences) for row in rows.values()), default=0)
+    if 2 * most <= min(sizes, default=0):
+        return []  # as nearly always
     gold = {row.question_id: (row.doc_id, len(row.evidence_sentences)) for row in split.questions}
     shares: dict[str, float] = {}
     for question_id, row in rows.items():
@@ -7893,6 +7903,7 @@ class GradeSplit(Command):
         if self.needs_scores and not judging.model:
             outcomes = self.explain_unjudged(judging)
         is_by_model = self.needs_scores or bool(judging.model)
+        self.gold_ids = list(map(hash_gold, self.split.questions))  # once: submissions are many
         for submission in self.submissions:
             for system in submission.systems:
                 self.grade_system(system, outcomes if is_by_model else None)
@@ -7904,9 +7915,9 @@ class GradeSplit(Command):
 
     def grade_system(self, system: System, outcomes: Outcomes | None) -> None:
         """Add a system's answers with all their scores. Without outcomes only people may have judged them."""
-        for question in self.split.questions:
+        for question, gold_id in zip(self.split.questions, self.gold_ids, strict=True):
             document = self.split.find_gold(question)
-            system.answers.append(score_answer(question, system.predict(question), document))
+            system.answers.append(score_answer(question, system.predict(question), document, gold_id))
         if self.options.asks_about(system) and (outcomes is not None or self.people.overrides):
             for criterion in self.split.criteria:
                 cases = list_cases(self.split, system, criterion, self.options.limit)
@@ -7926,7 +7937,8 @@ class GradeSplit(Command):
         measures = self.split.measures
         systems = {system.name: collect_scores(system) for system in submission.systems}
         items = make_sample(range(len(questions)), [question.doc_id for question in questions])
-        table = Table(items, systems, [(row.question_id, hash_gold(row)) for row in questions])
+        names = [question.question_id for question in questions]
+        table = Table(items, systems, list(zip(names, self.gold_ids, strict=True)))
         for system in submission.systems:
             system.means |= compute_means(table, system.name, measures)
         for facet in FACETS:
@@ -8135,9 +8147,8 @@ class GradedAnswer(Judged, gc=False):
         return sorted(set(self.prediction.evidence_sentences))
 
     @property
-    def ids(self) -> dict[str, Any]:  # as rows of the results have them
-        top_document = next(iter(self.prediction.retrieved_ids), None)
-        return {"retrieved_top_1": top_document, "gold_sentences": self.gold, "pred_sentences": self.cited}
+    def top_document(self) -> str | None:
+        return next(iter(self.prediction.retrieved_ids), None)
 
     def identify(self, criterion: SplitCriterion) -> str:
         """Return the ID that ties people's scores by a criterion to this answer."""
@@ -8219,7 +8230,9 @@ def hash_answer(question: Question, prediction: Prediction, *, covers_citations:
 # -- Scores without a judge
 
 
-def score_answer(question: Question, prediction: Prediction, document: Document) -> GradedAnswer:
+def score_answer(
+    question: Question, prediction: Prediction, document: Document, gold_id: str
+) -> GradedAnswer:
     scores: dict[str, float] = {}
     retrieved = prediction.retrieved_ids
     for k, measure in RECALL_MEASURES.items():  # whole numbers, as there is one gold document
@@ -8228,7 +8241,7 @@ def score_answer(question: Question, prediction: Prediction, document: Document)
         cited = citation_scores(question.evidence_sentences, prediction.evidence_sentences)
         for measure, score in zip(CITATION_MEASURES, cited, strict=True):
             scores[measure.name] = score
-    return GradedAnswer(question, prediction, document, hash_gold(question), scores=scores)
+    return GradedAnswer(question, prediction, document, gold_id, scores=scores)
 
 
 # -- What is judged
@@ -8490,8 +8503,12 @@ def collect_scores(system: System) -> Scores:
     for measure in flatten(system.blocks.values()):
         column = [answer.scores.get(measure.name, np.nan) for answer in system.answers]
         scores.values[measure.name] = np.array(column, np.float64)
-    rows = [answer.ids for answer in system.answers]
-    add_obstacles(scores, rows, system.judged, filter(system.find_missing, system.judged))
+    filled = {  # what any row of the results has
+        "retrieved_top_1": any(answer.prediction.retrieved_docs for answer in system.answers),
+        "pred_sentences": any(answer.prediction.evidence_sentences for answer in system.answers),
+        "gold_sentences": any(answer.question.evidence_sentences for answer in system.answers),
+    }
+    add_obstacles(scores, [filled], system.judged, filter(system.find_missing, system.judged))
     return scores
 
 
@@ -8530,14 +8547,17 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
         results["retrieval"][measure.name] = sum(answer.scores[measure.name] for answer in answers)
     results["retrieval"] |= {
         "total": len(answers),
-        "per_question": (build_row(answer, RETRIEVAL_MEASURES, ["retrieved_top_1"]) for answer in answers),
+        "per_question": (
+            build_row(answer, RETRIEVAL_MEASURES, retrieved_top_1=answer.top_document) for answer in answers
+        ),
     }
     results["citation"] |= {
         "total_questions": len(answers),
         "questions_with_evidence": len(cited),
         **sum_scores(cited, CITATION_MEASURES),
         "per_question": (
-            build_row(answer, CITATION_MEASURES, ["gold_sentences", "pred_sentences"]) for answer in cited
+            build_row(answer, CITATION_MEASURES, gold_sentences=answer.gold, pred_sentences=answer.cited)
+            for answer in cited
         ),
     }
     for criterion in system.judged:
@@ -8611,13 +8631,12 @@ def sum_scores(answers: Sequence[GradedAnswer], measures: Iterable[Measure]) -> 
     return sums
 
 
-def build_row(answer: GradedAnswer, measures: Iterable[Measure], columns: Iterable[str]) -> Mapping[str, Any]:
-    ids = answer.ids
+def build_row(answer: GradedAnswer, measures: Iterable[Measure], **further: Any) -> Mapping[str, Any]:
     return {
         "question_id": answer.id,
         "gold_id": answer.gold_id,
         "gold_doc_id": answer.question.doc_id,
-        **{column: ids[column] for column in columns},
+        **further,
         **{measure.name: answer.scores[measure.name] for measure in measures},
     }
 
@@ -13605,7 +13624,7 @@ def build_function_measure(name: str) -> Measure:
 
 def add_own_scores(system: str, answers: Sequence[GradedAnswer | GradedItem], command: Grading) -> None:
     """Add the scores of a system's answers by measures of the user's own. A missing answer is a miss."""
-    asked = [answer for answer in answers if answer.arguments]
+    asked = [answer for answer in answers if answer.arguments] if command.functions else []
     arguments = [answer.arguments for answer in asked]
     for name, function in command.functions.items():
         for answer in answers:
