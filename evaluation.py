@@ -2649,6 +2649,12 @@ class Measure(NamedTuple):
     def direction(self) -> int:
         return -1 if self.lower_is_better else 1
 
+    @property
+    def axis(self) -> Interval | None:
+        """The lowest and the highest possible mean, in its unit; None if there is no such bound."""
+        is_bounded = math.isfinite(self.lowest) and math.isfinite(self.highest)
+        return Interval(self.scale * self.lowest, self.scale * self.highest) if is_bounded else None
+
 
 SHARE = Measure("share", "Share")  # of items that are alike in some way
 BASELINE_SYSTEM = "the baseline"  # the name of its system in a table beside today's
@@ -5393,11 +5399,12 @@ def split_batch_files(calls: Iterable[Call]) -> Iterator[tuple[bytes, list[Call]
 
 
 class MeanCell(NamedTuple):
-    """A mean in a table; a page has a chart of it."""
+    """A mean in a table; a page has a chart of it if there is an axis."""
 
     value: float | None
     interval: Interval | None
     digits: int
+    axis: Interval | None = None  # the lowest and the highest possible mean
 
 
 class LinkCell(NamedTuple):
@@ -5423,7 +5430,7 @@ class Part(NamedTuple):
     place: Literal["box", "head", "warnings", "first", "", "folded"] = ""  # on a page, top to bottom
     n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
     explanations: Facts = MappingProxyType({})  # on a page: of columns, by heading
-    main_columns: Sequence[str] = ()  # that a narrow window shows; the table can then be sorted and searched
+    is_sortable: bool = False  # on a page, by each column; those with one value are left out
     wide_column: str = ""  # whose texts have a line of their own on a page
     name: str = ""
 
@@ -5467,21 +5474,10 @@ class Entry(NamedTuple):
 
 
 class Distribution(NamedTuple):
-    """At least one score. Each counts for the nearest level, of two equally near for the higher."""
+    """How many scores there are by level; at least one."""
 
-    values: Sequence[float]
-    levels: Sequence[float]
+    counts: Mapping[int, int]
     interval: Interval | None = None  # of the mean
-
-    def count_levels(self) -> list[int]:
-        counts: Counter[float] = Counter()
-        for value in self.values:
-            counts[min(self.levels[::-1], key=lambda level: abs(level - value))] += 1
-        return [counts[level] for level in self.levels]
-
-    def choose_colours(self) -> list[str]:
-        lowest, *_, highest = self.levels
-        return [choose_colour(1 + 4 * (level - lowest) / (highest - lowest)) for level in self.levels]
 
 
 class Check(NamedTuple):
@@ -5500,7 +5496,7 @@ class Report(NamedTuple):
     entries: Callable[[], Iterable[Entry]] = list  # of a page; called late, to have few in memory at a time
     header: Sequence[str] = ()  # of the CSV
     rows: Callable[[], Iterable[Sequence[object]]] = list
-    distributions: Mapping[str, Distribution] = MappingProxyType({})  # by title
+    distributions: Mapping[str, Distribution] = MappingProxyType({})  # of a picture, by title
     entries_title: str = "Questions"
     facts: Facts = MappingProxyType({})  # at the top of a page: what was graded, and by what
     checks: Sequence[Check] = ()  # of the gate
@@ -5542,12 +5538,15 @@ def build_means_part(
             if not (mean.is_submitted and mean.is_judged):
                 cells.append(State.NOT_JUDGED if mean.is_submitted else State.NOT_SUBMITTED)
             elif widest in (None, measure):
-                cells.append(MeanCell(mean.value, mean.interval, measure.digits))
+                cells.append(MeanCell(mean.value, mean.interval, measure.digits, measure.axis))
             else:
                 cells.append(format_number(mean.value, measure.digits))
         table.append(cells)
     header = [*headings, *[measure.title for measure in shown]]
-    explanations = {measure.title: measure.explanation for measure in shown}
+    explanations = {}
+    for measure in shown:
+        bounds = f"{measure.axis.low:g} to {measure.axis.high:g}." if measure.axis else ""
+        explanations[measure.title] = f"{bounds} {measure.explanation}".strip()
     return Part(title, header, table, n_names=n_names, explanations=explanations)
 
 
@@ -5771,7 +5770,7 @@ def tag(element: str, *content: str, **attributes: str | float | None) -> Html:
         if value is not None:
             text = f"{value:.1f}" if isinstance(value, float) else str(value)
             start += f' {name.rstrip("_").replace("_", "-")}="{escape_html(text)}"'
-    escape = escape_html if element in ("text", "option") else break_long_words  # these two hold only text
+    escape = escape_html if element == "option" else break_long_words  # an option holds only text
     inner = "".join(text if isinstance(text, Html) else escape(text) for text in content)
     return Html(f"{start}>{inner}</{element}>")
 
@@ -5797,15 +5796,11 @@ def render_html(report: Report) -> str:
     # answers come before the tables. A teacher's report begins with the tables. Above both is what cannot
     # wait: what needs attention, a student's grade, what was graded, and the warnings.
     first = render_parts(report, "first")
-    tables = render_parts(report, "")
-    if report.distributions:
-        charts = itertools.starmap(render_histogram, report.distributions.items())
-        tables += [tag("h2", "Scores"), tag("div", *charts, class_="figures")]
-    tables += render_parts(report, "folded")
+    tables = [*render_parts(report, ""), *render_parts(report, "folded")]
     content = [tag("h1", report.title), *render_parts(report, "box"), *render_parts(report, "head")]
     content += [*render_facts(report.facts), *render_parts(report, "warnings"), *first]
     content += [*questions, *tables] if first else [*tables, *questions]
-    has_script = bool(entries) or any(part.main_columns for part in report.parts)
+    has_script = bool(entries) or any(part.is_sortable for part in report.parts)
     # Texts of students are on the page: nothing runs or is loaded but what has one of these two hashes.
     policy = "default-src 'none'"
     for directive, text in (("style-src", PAGE_STYLE), ("script-src", PAGE_SCRIPT)):
@@ -5839,9 +5834,8 @@ def render_parts(report: Report, place: str) -> list[Html]:
         if part.place != place or not (part.rows or part.lines):
             continue
         content = [tag(heading, part.title)]
-        if part.main_columns:
+        if part.is_sortable:
             part = drop_constant_columns(part)
-            content.append(tag("form", *render_search(), data_noun="rows", hidden=""))
         if part.rows:
             table = render_table(part)
             region = tag("div", table, class_="scroll", role="region", aria_label=part.title, tabindex=0)
@@ -5857,10 +5851,11 @@ def render_parts(report: Report, place: str) -> list[Html]:
 
 
 def drop_constant_columns(part: Part) -> Part:
-    shown = {*part.main_columns, part.wide_column}
+    shown = {*part.header[: part.n_names], part.wide_column}
     for title, cells in zip(part.header, zip(*part.rows, strict=True), strict=True):
         texts = set(map(format_cell, cells)) - {"", "n/a"}
-        if len(texts) > 1 or (len(part.rows) == 1 and texts != {"0"}):
+        has_mean = any(isinstance(cell, MeanCell) for cell in cells)
+        if len(texts) > 1 or has_mean or (len(part.rows) == 1 and texts != {"0"}):
             shown.add(title)
     return part.select(shown)
 
@@ -5868,50 +5863,30 @@ def drop_constant_columns(part: Part) -> Part:
 def render_table(part: Part) -> Html:
     wide_rows = part.select([part.wide_column]).rows
     part = part.select(set(part.header) - {part.wide_column})
-    axes = list(map(find_axis, zip(*part.rows, strict=True)))
-    headings: list[Html] = []
-    for title, cell, axis in zip(part.header, part.rows[0], axes, strict=True):
-        ends = [tag("span", f"{end:.3g}") for end in axis or ()]
-        text = tag("button", title, type="button") if part.main_columns else title
-        content = [text, tag("small", *ends, class_="ends")] if ends else [text]
-        headings.append(tag("th", *content, scope="col", class_=choose_class(part, title, cell)))
-    bodies = []  # one for each row: its wide cell and what is open stay beside it when rows are sorted
+    headings = []
+    for title, cell in zip(part.header, part.rows[0], strict=True):
+        text = tag("button", title, type="button") if part.is_sortable else title
+        headings.append(tag("th", text, scope="col", class_=choose_class(cell)))
+    bodies = []  # one for each row: its wide cell stays beside it when rows are sorted
     for row, wide_cells in zip(part.rows, wide_rows, strict=True):
         cells: list[Html] = []
-        for title, cell, axis in zip(part.header, row, axes, strict=True):
+        for cell in row:
             name, scope = ("td", None) if cells else ("th", "row")
-            class_ = choose_class(part, title, cell)
-            # A narrow window has no line of headings: each cell shows its own.
-            cells.append(tag(name, *render_cell(cell, axis), scope=scope, class_=class_, data_title=title))
+            cells.append(tag(name, *render_cell(cell), scope=scope, class_=choose_class(cell)))
         rows = [tag("tr", *cells)]
         for text in filter(None, map(str, wide_cells)):
             rows.append(tag("tr", tag("td", text, colspan=len(headings)), class_="note"))
         bodies.append(tag("tbody", *rows))
     head = tag("thead", tag("tr", *headings))
-    class_ = "sortable" if part.main_columns else None
-    return tag("table", head, *bodies, class_=class_, aria_label=part.title)
+    return tag("table", head, *bodies, class_="sortable" if part.is_sortable else None, aria_label=part.title)
 
 
-def choose_class(part: Part, title: str, cell: Cell) -> str | None:
-    classes = []
-    if isinstance(cell, (int, MeanCell)) or re.fullmatch(r"[-+]?[\d.]+ ?%?|n/a", format_cell(cell)):
-        classes.append("number")
-    if title in part.main_columns:
-        classes.append("main-column")
-    return " ".join(classes) or None
+def choose_class(cell: Cell) -> str | None:
+    is_number = isinstance(cell, (int, MeanCell)) or re.fullmatch(r"[-+]?[\d.]+ ?%?|n/a", format_cell(cell))
+    return "number" if is_number else None
 
 
-def find_axis(column: Sequence[Cell]) -> Interval | None:
-    """Return the range of a column's means and their intervals, if there is something to compare."""
-    ends: list[float] = []
-    for cell in column:
-        if isinstance(cell, MeanCell) and cell.value is not None:
-            ends += [cell.value, *(cell.interval or ())]
-    is_range = len(column) > 1 and ends and max(ends) - min(ends) > 1e-9
-    return Interval(min(ends), max(ends)) if is_range else None
-
-
-def render_cell(cell: Cell, axis: Interval | None = None) -> list[str]:
+def render_cell(cell: Cell) -> list[str]:
     if isinstance(cell, list):
         return [tag("span", *render_cell(link), class_="case") for link in cell]
     if isinstance(cell, LinkCell):
@@ -5921,14 +5896,14 @@ def render_cell(cell: Cell, axis: Interval | None = None) -> list[str]:
         return [format_cell(cell)]
     number, _, interval = format_interval(cell).partition(" ")
     content: list[str] = [f"{number} ", tag("small", interval)]
-    if axis and cell.value is not None:
-        low, high = cell.interval or (cell.value, cell.value)
+    if cell.axis and cell.value is not None:
+        ends = (*(cell.interval or (cell.value, cell.value)), cell.value)
         width = 80
-        scale = width / (axis.high - axis.low)
-        left, middle = [(x - axis.low) * scale for x in (low, cell.value)]
+        scale = width / (cell.axis.high - cell.axis.low)
+        low, high, middle = [min(max(0, (end - cell.axis.low) * scale), width) for end in ends]
         shapes = [
             tag("rect", x=0, y=6, width=width, height=2, class_="axis"),
-            tag("rect", x=left, y=4, width=(high - low) * scale, height=6, class_="range"),
+            tag("rect", x=low, y=4, width=high - low, height=6, class_="range"),
             tag("rect", x=middle - 1.5, y=2, width=3, height=10, class_="mean"),
         ]
         box = f"-2 0 {width + 4} 12"
@@ -5936,48 +5911,18 @@ def render_cell(cell: Cell, axis: Interval | None = None) -> list[str]:
     return content
 
 
-def render_histogram(title: str, distribution: Distribution) -> Html:
-    """Return a histogram as SVG, with the counts in words for who cannot see it."""
-    described = summarize_values(distribution.values)
-    means = f", mean {described.mean:.2f}, median {described.median:.2f}"
-    levels = distribution.levels
-    counts = distribution.count_levels()
-    width = 280
-    step = width / len(levels)
-    shapes = []
-    texts = []
-    columns = zip(levels, counts, distribution.choose_colours(), strict=True)
-    for index, (level, count, colour) in enumerate(columns):
-        height = 60 * count / max(counts)
-        middle = step * (index + 0.5)
-        left = step * (index + 0.1)
-        shapes += [
-            tag("rect", x=left, y=76 - height, width=step * 0.8, height=height, class_=f"column {colour}"),
-            tag("text", str(count), x=middle, y=73 - height, class_="middle"),
-            tag("text", f"{level:g}", x=middle, y=90, class_="middle"),
-        ]
-        texts.append(f"{count} with {level:g}")
-    described_counts = f"Answers by score: {'; '.join(texts)}"
-    chart = tag("svg", *shapes, viewBox=f"0 0 {width} 94", role="img", aria_label=described_counts)
-    return tag("figure", tag("figcaption", tag("b", title), means), chart)
-
-
 def choose_colour(score: float) -> str:
     return f"level{find_nearest_level(score)}"
 
 
-def render_search() -> list[Html]:
-    return [tag("label", "Search ", tag("input", type="search", name="search")), tag("output")]
-
-
 def render_form(noun: str) -> Html:
     """Return the search box and the menu of the entries. The form is hidden until the script runs."""
-    search, output = render_search()
+    search = tag("label", "Search ", tag("input", type="search", name="search"))
     orders = {"0": "as listed", "1": "lowest score first", "-1": "highest score first"}
     options = [tag("option", text, value=value) for value, text in orders.items()]
     order = tag("label", "Order ", tag("select", *options, name="order"))
     buttons = [tag("button", f"{name} all", name=name, type="button") for name in ("open", "close")]
-    fields = (search, order, *buttons, output)
+    fields = (search, order, *buttons, tag("output"))
     return tag("form", *fields, data_noun=noun, autocomplete="off", hidden="")
 
 
@@ -6048,16 +5993,19 @@ def plot_distribution(
     axes: Sequence[Any], title: str, distribution: Distribution, colours: Mapping[str, str]
 ) -> None:
     histogram, spread = axes
-    levels = distribution.levels
-    described = summarize_values(distribution.values)
+    levels = list(distribution.counts)
+    values = list(Counter(distribution.counts).elements())
+    described = summarize_values(values)
     mean = described.mean or 0.0
     low, high = distribution.interval or (mean, mean)
-    shades = [colours[name] for name in distribution.choose_colours()]
-    bars = histogram.bar(levels, distribution.count_levels(), color=shades, edgecolor=colours["grey"])
+    step = (levels[-1] - levels[0]) / 4
+    shades = [colours[choose_colour(1 + (level - levels[0]) / step)] for level in levels]
+    counts = list(distribution.counts.values())
+    bars = histogram.bar(levels, counts, color=shades, edgecolor=colours["grey"])
     histogram.bar_label(bars, padding=2)
     histogram.set(title=escape_console(title), xticks=levels, yticks=[], ymargin=0.2)
     histogram.spines.left.set_visible(False)
-    spread.boxplot(distribution.values, positions=[0], widths=0.5)
+    spread.boxplot(values, positions=[0], widths=0.5)
     spread.bar(1, high - low, 0.3, bottom=low, color=colours["range"])
     spread.hlines(mean, 0.75, 1.25, color=colours["accent"], linewidth=3)
     interval = format_interval(MeanCell(mean, distribution.interval, 2)).replace(" [", "\n[")
@@ -6106,32 +6054,26 @@ th, td { border-bottom: 1px solid var(--line); padding: .4em .8em .4em 0; text-a
 tbody th, td { min-width: 5rem; }
 .number { min-width: 0; white-space: nowrap; text-align: right; }
 .number small { display: block; }
-small, .about, .reason, dt, .note td, [data-title]::before { color: var(--grey); font-weight: normal; }
+small, .about, .reason, dt, .note td { color: var(--grey); font-weight: normal; }
 .axis { fill: var(--line); }
 .range { fill: var(--range); }
 .mean { fill: var(--accent); }
-.column { fill: var(--level); stroke: var(--grey); }
-figure { margin: 0; width: 18rem; max-width: 100%; }
-svg text { fill: currentColor; font-size: 10px; }
-.middle { text-anchor: middle; }
-summary { cursor: pointer; padding: .5rem 0; }
-summary h3 { margin: 0; font: inherit; }
-.question summary { display: grid; grid-template-columns: .6em minmax(6rem, max-content) 1fr; gap: 0 .8rem; }
-.question summary:has(.reason) { grid-template-columns: .6em 6rem 2fr 3fr; }
 .sortable button { padding: 0; border: 0; background: none; color: inherit; font: inherit; cursor: pointer; }
 [aria-sort=ascending] button::after { content: " \\25b2"; }
 [aria-sort=descending] button::after { content: " \\25bc"; }
 .sortable tr > * { max-width: 40rem; min-width: 0; padding: .1em .6em .1em 0; font-size: .85rem; }
 .sortable thead th { vertical-align: bottom; white-space: normal; }
 .sortable .number small { display: inline; }
-.number .ends.ends { display: flex; justify-content: space-between; width: 84px; margin-left: auto; }
 .sortable .note td { padding-left: 3rem; max-width: none; }
-.question summary::before, .sortable tbody tr:first-child::before { width: .6em; height: .7em;
-  margin-top: .4em; background: var(--grey); clip-path: polygon(0 0, 100% 50%, 0 100%); }
-.question summary::before { content: ""; }
-.question[open] summary::before, .open tr:first-child::before { rotate: 90deg; }
+summary { cursor: pointer; padding: .5rem 0; }
+summary h3 { margin: 0; font: inherit; }
 .question { border-top: 1px solid var(--line); content-visibility: auto; contain-intrinsic-size: auto 3rem;
   scroll-margin-top: 4rem; }
+.question summary { display: grid; grid-template-columns: .6em minmax(6rem, max-content) 1fr; gap: 0 .8rem; }
+.question summary:has(.reason) { grid-template-columns: .6em 6rem 2fr 3fr; }
+.question summary::before { content: ""; width: .6em; height: .7em; margin-top: .4em; background: var(--grey);
+  clip-path: polygon(0 0, 100% 50%, 0 100%); }
+.question[open] summary::before { rotate: 90deg; }
 article { padding-bottom: 2rem; scroll-margin-top: 8rem; }
 article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
 .badge { display: inline-block; border: 1px solid var(--grey); border-radius: 1rem; padding: 0 .6rem;
@@ -6148,93 +6090,65 @@ dd { margin: 0; }
 .list li { padding: .2rem .5rem; border-left: .3rem solid transparent; }
 .list li:has(.badge) { background: var(--soft); border-color: var(--accent); }
 .list li.marked { border-color: var(--edge); background: var(--good); }
-form, .figures { display: flex; flex-wrap: wrap; gap: 1rem 2rem; }
-form { position: sticky; top: 0; z-index: 1; align-items: center; gap: .5rem 1.2rem; padding: .6rem 0;
-  background: var(--paper); }
+form { display: flex; flex-wrap: wrap; position: sticky; top: 0; z-index: 1; align-items: center;
+  gap: .5rem 1.2rem; padding: .6rem 0; background: var(--paper); }
 select, input, form button { font: inherit; }
 [hidden] { display: none !important; }
 @media screen and (max-width: 48rem) {
   form { position: static; }
-  table, tbody { display: block; }
-  thead { display: none; }
-  tr { display: grid; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); margin-bottom: 1rem;
-    padding: 0 .8em; border: 1px solid var(--grey); border-radius: .5rem; }
-  tbody th, .box td { grid-column: 1 / -1; }
-  .box tr { padding: 0; border: 0; }
-  tbody th, td { border: 0; }
-  .number { white-space: pre-wrap; text-align: left; }
+  .box :is(th, td) { display: block; }
   .question summary, .question summary:has(.reason) { grid-template-columns: .6em 1fr; }
   .question summary > * { grid-column: 2; }
-  .sortable tbody { border-bottom: 1px solid var(--line); padding: .2rem 0; cursor: pointer; }
-  .sortable tr { display: flex; gap: .6rem; margin: 0; padding: 0; border: 0; }
-  .sortable tbody tr:first-child::before { content: ""; flex: none; }
-  .sortable td { flex: 1; }
-  .sortable .number { flex: 0 0 3.5rem; }
-  .sortable .open tr:first-child { flex-wrap: wrap; }
-  .sortable .open td { flex: 1 0 6rem; }
-  .sortable .note td { padding-left: 1.2rem; }
-  .sortable tbody:not(.open) :is(.main-column ~ td:not(.main-column), svg, small) { display: none; }
-  [data-title]::before { content: attr(data-title) "\\a"; font-size: .8rem; }
-  .box [data-title]::before, .sortable tbody:not(.open) [data-title]::before { display: none; }
 }
 @media print {
   :root { color-scheme: light; font-size: 8pt; }
-  body { line-height: 1.25; }
   form, summary .reason { display: none; }
   .scroll { overflow: visible; }
   .question, ::details-content { content-visibility: visible; block-size: auto; }
   .list { columns: 2; }
-  tr, li, figure, summary { break-inside: avoid; }
-  h2, h4, summary { break-after: avoid; }
-  .marked { text-decoration: underline; }
+  tr, li, summary { break-inside: avoid; }
 }
 """
 
 PAGE_SCRIPT = """
-function filterRows(rows, form) {
-  const words = form.search.value.toLowerCase().split(/\\s+/);
-  for (const row of rows) row.element.hidden = !words.every(word => row.text.includes(word));
-  const shown = rows.filter(row => !row.element.hidden);
-  form.querySelector("output").textContent = `${shown.length} of ${rows.length} ${form.dataset.noun}`;
-}
-function start(form, rows) {
-  form.hidden = false;
-  form.addEventListener("input", () => filterRows(rows, form));
-  form.addEventListener("submit", event => event.preventDefault());
-  filterRows(rows, form);
-}
-function compareCells(a, b) {
-  const [x, y] = [a, b].map(text => parseFloat(text));
-  if (isNaN(x) !== isNaN(y)) return isNaN(x) - isNaN(y);  // numbers first
-  return isNaN(x) ? a.localeCompare(b) : x - y;
+// Sort by the number that a text begins with, or else by the text. What has no number comes last.
+function sortElements(elements, direction, read) {
+  return [...elements].sort((first, second) => {
+    const [a, b] = [read(first), read(second)];
+    const [x, y] = [parseFloat(a), parseFloat(b)];
+    if (isNaN(x) !== isNaN(y)) return isNaN(x) - isNaN(y);
+    return direction * (isNaN(x) ? a.localeCompare(b) : x - y);
+  });
 }
 for (const table of document.querySelectorAll(".sortable")) {
-  const rows = [...table.tBodies].map(element => ({ element, text: element.textContent.toLowerCase() }));
   const headings = [...table.tHead.rows[0].cells];
-  start(table.closest("section, details").querySelector("form"), rows);
   headings.forEach((heading, column) => heading.addEventListener("click", () => {
     const isRising = heading.ariaSort !== "ascending";
     for (const other of headings) other.ariaSort = null;
     heading.ariaSort = isRising ? "ascending" : "descending";
-    const text = row => row.element.rows[0].cells[column].textContent;
-    const sorted = [...rows].sort((a, b) => compareCells(text(a), text(b)) * (isRising ? 1 : -1));
-    table.append(...sorted.map(row => row.element));
+    const read = row => row.rows[0].cells[column].textContent;
+    table.append(...sortElements(table.tBodies, isRising ? 1 : -1, read));
   }));
-  for (const { element } of rows) element.addEventListener("click", () => element.classList.toggle("open"));
 }
 
 const list = document.querySelector(".entries");
 const form = list?.previousElementSibling;
-const entries = [...list?.children ?? []].map(element => {
-  const parts = [...element.querySelectorAll("h3, .about, .card p")];
-  const text = parts.map(part => part.textContent).join("\\n").toLowerCase();
-  return { element, text, score: parseFloat(element.dataset.score) };
-});
-function sortEntries() {
+const entries = [...list?.children ?? []];
+const texts = new Map();  // of what can be searched
+for (const entry of entries) {
+  const parts = [...entry.querySelectorAll("h3, .about, .card p")];
+  texts.set(entry, parts.map(part => part.textContent).join("\\n").toLowerCase());
+}
+function filterEntries() {
+  const words = form.search.value.toLowerCase().split(/\\s+/);
+  for (const entry of entries) entry.hidden = !words.every(word => texts.get(entry).includes(word));
+  const shown = entries.filter(entry => !entry.hidden);
+  form.querySelector("output").textContent = `${shown.length} of ${entries.length} ${form.dataset.noun}`;
+}
+function orderEntries() {
   const direction = Number(form.order.value);
-  const rank = entry => isNaN(entry.score) ? Infinity : direction * entry.score;  // without a score last
-  const sorted = direction ? [...entries].sort((a, b) => rank(a) - rank(b)) : entries;
-  list.append(...sorted.map(entry => entry.element));
+  const read = entry => entry.dataset.score ?? "";
+  list.append(...(direction ? sortElements(entries, direction, read) : entries));
 }
 function reveal() {
   const question = document.querySelector("article:target")?.closest(".question");
@@ -6243,11 +6157,14 @@ function reveal() {
 }
 if (list) {
   for (const button of form.querySelectorAll("button")) button.addEventListener("click", () => {
-    for (const { element } of entries) if (!element.hidden) element.open = button.name === "open";
+    for (const entry of entries) if (!entry.hidden) entry.open = button.name === "open";
   });
-  form.order.addEventListener("change", sortEntries);
-  form.order.parentElement.hidden = entries.every(entry => isNaN(entry.score));
-  start(form, entries);
+  form.hidden = false;
+  form.addEventListener("submit", event => event.preventDefault());
+  form.search.addEventListener("input", filterEntries);
+  form.order.addEventListener("change", orderEntries);
+  form.order.parentElement.hidden = !entries.some(entry => entry.dataset.score);
+  filterEntries();
   addEventListener("hashchange", reveal);
   addEventListener("load", reveal);
 }
@@ -9739,7 +9656,7 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
     return board._replace(
         header=[*board.header, *COUNTS, "Warnings", "Reason"],
         rows=table,
-        main_columns=["Rank", "Submission", "System", widest.title],
+        is_sortable=True,
         wide_column="Reason",
     )
 
@@ -9800,7 +9717,7 @@ def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, 
 def build_question_part(gradebook: Gradebook) -> Part:
     """Return how the class did on each question: those that good students fail come first."""
     systems = [grade.system for grade in gradebook.grades.values() if grade.system.scored]
-    part = Part("Questions", place="folded", main_columns=("Question", "Mean", "Correlation"))
+    part = Part("Questions", place="folded", is_sortable=True)
     if len(systems) < MIN_CLASS:
         return part
     scores = np.array([[answer.score for answer in system.answers] for system in systems], np.float64)
@@ -9813,9 +9730,9 @@ def build_question_part(gradebook: Gradebook) -> Part:
             others = (np.nansum(scores, axis=1)[is_known] - own) / (counts[is_known] - 1)
             correlation = compute_correlation(own, others)  # Pearson's
             cells: list[Cell] = [question.question_id, question.question, len(own)]
-            cells.append(MeanCell(float(own.mean()), None, 2))
+            cells.append(MeanCell(float(own.mean()), None, 2, ANSWER_MEASURE.axis))
             cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
-            cells.append(MeanCell(correlation, None, 2))
+            cells.append(MeanCell(correlation, None, 2, Interval(-1, 1)))
             rows.append((math.inf if correlation is None else correlation, cells))
     noise = compute_t_quantile(1 - MAX_P / 2, len(systems) - 2)
     noise /= math.sqrt(len(systems) - 2 + noise**2)  # r = t / sqrt(n - 2 + t^2)
@@ -10220,7 +10137,6 @@ def build_split_report(gradebook: Gradebook, submission: Submission, changes: Pa
         entries=lambda: build_entries(split, systems),
         header=list_csv_header(split.measures, split.criteria, split.further),
         rows=lambda: list_csv_rows(split, systems),
-        distributions=find_distributions(systems),
         facts=build_run_facts(gradebook, systems) | {"Warnings": str(len(lines))},
     )
 
@@ -10238,17 +10154,6 @@ def list_page_warnings(split: Split, submission: Submission) -> list[str]:
     for system in submission.systems:
         lines += describe_warnings(warn_about_missing(system, split.criteria))
     return lines if any(system.scored for system in submission.systems) else [*lines, "No answer was judged."]
-
-
-def find_distributions(systems: Iterable[System]) -> dict[str, Distribution]:
-    distributions = {}
-    for system in systems:
-        scores = [answer.score for answer in system.scored if answer.score is not None]
-        if scores:
-            missing = f", {len(system.missing)} missing" if system.missing else ""
-            title = f"{system.name}: {len(scores)} judged{missing}"
-            distributions[title] = Distribution(scores, list(map(float, RUBRIC_LEVELS)))
-    return distributions
 
 
 def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]:
@@ -11405,7 +11310,6 @@ class GradeAnswers(GradeItems):
             entries=self.build_entries,
             header=["configuration", *columns, "provenance"],
             rows=self.list_rows,
-            distributions=self.build_distributions(),
             entries_title="Answers",
             facts={"Judge": self.configurations[0].results.get("judge_model", "none")},
         )
@@ -11415,17 +11319,6 @@ class GradeAnswers(GradeItems):
         questions = {np.isnan(column).tobytes() for column in columns if column is not None}
         differ = ", over different questions: these means cannot be compared" if len(questions) > 1 else ""
         return f"Ranked by: {self.ranked_by or 'nothing'}{differ}"
-
-    def build_distributions(self) -> dict[str, Distribution]:
-        distributions = {}
-        for configuration, measure in itertools.product(self.configurations, self.compared):
-            scores = configuration.list_scores(measure.name)
-            if scores:
-                title = f"{configuration.name}: {measure.name}, {len(scores)} answers"
-                has_levels = measure.highest == TOP_SCORE
-                levels = LEVEL_SCORES.values() if has_levels else np.linspace(0, 1, 11).tolist()
-                distributions[title] = Distribution(scores, list(map(float, levels)))
-        return distributions
 
     def list_rows(self) -> Iterator[list[object]]:
         for configuration in self.configurations:
@@ -12747,8 +12640,7 @@ def build_plots(name: str, statistics: Spreads) -> Report:
         if spread.n and spread.distribution:
             counts = {int(level): count for level, count in spread.distribution.items()}
             title = f"{measure.title}: {spread.n} summaries"
-            values = list(Counter(counts).elements())
-            distributions[title] = Distribution(values, list(counts), spread.interval)
+            distributions[title] = Distribution(counts, spread.interval)
     return Report(Path(name).name, (), distributions=distributions)
 
 

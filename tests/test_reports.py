@@ -1,4 +1,4 @@
-"""Reports: Markdown, CSV, histograms and pictures, and where they are written."""
+"""Reports: Markdown, CSV and pictures, and where they are written."""
 
 from __future__ import annotations
 
@@ -193,18 +193,6 @@ def test_csv_numbers_have_six_digits_and_others_are_exact(project: Project, judg
     exact = outcome.results["strong"]
     assert exact["citation"]["per_question"][0]["recall"] == 2 / 3
     assert exact["llm_judge"]["per_question"][0]["evidence_score"] == 4 / 7
-
-
-def test_histogram_on_the_page(project: Project, judge_with: JudgeWith) -> None:
-    project.questions(*(question(f"d{n}") for n in range(5)))
-    project.predictions("strong", {f"q{n:03d}": {"answer": f"Answer {n}."} for n in range(1, 6)})
-    judge_with({"strong": [1, 3, None, 5, 5]})
-    project.run("dev", "--report", "html")
-    page = text_of(project, HTML)
-    caption = re.findall("<figcaption>(.*?)</figcaption>", page)[-1]
-    assert re.sub("<[^>]*>", "", caption) == "strong: 4 judged, 1 missing, mean 3.50, median 4.00"
-    counts = re.findall('aria-label="Answers by score: ([^"]*)"', page)
-    assert counts == ["1 with 1; 0 with 2; 1 with 3; 0 with 4; 2 with 5"]
 
 
 # ------------------------------------------------------------------ Pictures, of the scores of summaries
