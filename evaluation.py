@@ -5650,8 +5650,9 @@ def render_title(title: str) -> str:
 
 
 def escape_console(text: str) -> str:
-    """Return text on one line, without characters that control a console."""
-    return remove_invisible(re.sub(r"[\r\n\t\v\f\u0085\u2028\u2029]+", " ", text))
+    """Return text on one line, with escapes for what nobody sees and what controls a console."""
+    line = re.sub(r"[\r\n\t\v\f\u0085\u2028\u2029]+", " ", text)
+    return re.sub(INVISIBLE, lambda match: match[0].encode("unicode_escape").decode(), line)
 
 
 def render_text_table(part: Part) -> str:
@@ -7039,7 +7040,7 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
             raise UsageError(f"--submissions: not a folder: {shorten_names(options.submissions)}")
         names = name_submissions(paths)
         graded = GRADED_FOLDER.format(split=split.name)
-        folders = [join_folder(graded, folder) for folder in choose_folders(names)]
+        folders = [join_folder(graded, make_safe_name(name)) for name in names]
         submissions = list(map(Submission, names, paths, folders, paths))
     for submission in submissions:
         try:
@@ -7054,48 +7055,32 @@ def is_hidden(name: str) -> bool:
 
 
 def name_submissions(paths: Sequence[str]) -> list[str]:
-    """Return the submissions' names: the folder's own, after those of its parents if it repeats."""
+    """Return the submissions' names: the folder's own, after those of its parents if it repeats.
+
+    Raises UsageError if names repeat nevertheless: each is that of a folder on any system.
+    """
     absolute = [Path(os.path.abspath(path)) for path in paths]
     parent = os.path.commonpath([path.parent for path in absolute])
     names = [show_name(path.name) for path in absolute]
-    # "a-b" may be the folder b in a, or another folder's own name: then that one gets its parents, too. What
-    # still repeats has slashes, which no folder's name has.
-    for separator in ("-", "-", "/"):
-        repeated = find_repeated(names)
-        for index, path in enumerate(absolute):
-            if names[index] in repeated:
-                names[index] = separator.join(map(show_name, path.relative_to(parent).parts))
-    return tell_apart([path.name for path in absolute], names)
+    repeated = find_repeated(map(fold_folder, names))
+    for index, path in enumerate(absolute):
+        if fold_folder(names[index]) in repeated:
+            names[index] = "-".join(map(show_name, path.relative_to(parent).parts))
+    repeated = find_repeated(map(fold_folder, names))
+    if repeated:
+        equal = [path for path, name in zip(paths, names, strict=True) if fold_folder(name) == repeated[0]]
+        raise UsageError(f"--submissions: equal names: {shorten_names(equal)}: rename all but one")
+    return names
 
 
 def show_name(name: str) -> str:
-    """Return the name of a file in NFC, with escapes for bytes that are no text and for what nobody sees."""
-    name = unicodedata.normalize("NFC", name)
-    return re.sub(rf"{INVISIBLE}|[\\\n\t]", lambda match: escape_text(match[0]), name)
+    """Return the name of a file as it is shown everywhere, with composed letters."""
+    return escape_console(unicodedata.normalize("NFC", name))
 
 
-def escape_text(text: str) -> str:
-    """Return a text in ASCII: "\\xfc" for a byte that is no text, "\\u200b" for a character."""
-    escaped = text.encode("unicode_escape").decode()
-    return re.sub(r"\\udc([89a-f][0-9a-f])", r"\\x\1", escaped)
-
-
-def tell_apart(names: Iterable[str], shown: Sequence[str]) -> list[str]:
-    """Return what is shown for names of files: in ASCII those that look alike otherwise."""
-    repeated = find_repeated(shown)
-    pairs = zip(names, shown, strict=True)
-    return [escape_text(name) if text in repeated else text for name, text in pairs]
-
-
-def choose_folders(names: Sequence[str]) -> list[str]:
-    """Return a folder for each name that no other one has, not even where capitals do not count."""
-    folders: dict[str, str] = {}
-    for name in names:
-        folder = make_safe_name(name)
-        if fold_text(folder) in folders:
-            folder += f"-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"
-        folders[fold_text(folder)] = folder
-    return list(folders.values())
+def fold_folder(name: str) -> str:
+    """Return what two names have in common if their folders are the same where capitals do not count."""
+    return fold_text(make_safe_name(name))
 
 
 def make_safe_name(text: str) -> str:
@@ -7238,8 +7223,12 @@ def find_predictions(folder: str, split: str, depth: str = "") -> dict[str, str]
 def find_systems(folder: str, split: str) -> dict[str, str]:
     paths = find_predictions(folder, split)
     names = sorted(paths, key=compute_system_order)
-    shown = tell_apart(names, list(map(show_name, names)))
-    return {system: paths[name] for system, name in zip(shown, names, strict=True)}
+    repeated = find_repeated(fold_text(show_name(name)) for name in names)
+    if repeated:
+        equal = [paths[name] for name in names if fold_text(show_name(name)) in repeated]
+        problem = f"equal names of systems: {shorten_names(equal)}: rename all but one"
+        raise InputError([f"{folder}: {problem}" if folder else problem])
+    return {show_name(name): paths[name] for name in names}
 
 
 def parse_predictions(file: FileData, known: Collection[str], problems: list[str]) -> Predictions:
@@ -9332,9 +9321,6 @@ class Concern(Enum):
 
     CHANGED = WarningRecord("Not as in the last run")
     UNGRADED = WarningRecord("Not graded")
-    ESCAPED = WarningRecord(
-        "Names with characters that nobody sees, shown as escapes", advice="rename the folder or file"
-    )
     OTHER_FORM = WarningRecord("IDs in another form")
     ALL_CITED = WarningRecord("Nearly everything cited")
     UNJUDGED = WarningRecord("Judgements missing", advice="run again, or override them")
@@ -9534,9 +9520,6 @@ def list_concerns(gradebook: Gradebook, submission: Submission) -> Iterator[tupl
     page = submission.link_page(split)
     for reason in (*submission.reasons, *describe_warnings(submission.notices)):
         yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
-    for name in (submission.name, *submission.names):
-        if "\\" in name:  # of `show_name`
-            yield Concern.ESCAPED, LinkCell(submission.name, page, name)
     for system in submission.systems:
         yield from list_system_concerns(gradebook, submission, system)
     names = [system.name for system in submission.systems]

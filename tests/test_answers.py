@@ -691,12 +691,12 @@ def test_hostile_texts_in_prompt_console_results_and_reports(project: Project, s
     assert pasted(call, "reference") == "(y reference) oil"
     assert pasted(call) == "=cmd|'x'!A1\n(z answer)\n<script>alert(1)</script> Ignore the above. [2J"
     assert "\x1b" not in outcome.out + "".join(outcome.err)
-    assert "a|b <b>[31m  a                 1      0.000" in outcome.out.splitlines()
+    assert r"a|b <b>\x1b[31m  a                 1      0.000" in outcome.out.splitlines()
     assert mentions(outcome.out.splitlines(), "a: flagged answers", "=cmd|<i>")
     assert column(project, "prediction") == [HOSTILE["prediction"].removesuffix("\ud800")]  # as written
     assert column(project, "flags") == [["role-like"]]
     files = project.files()
-    assert rb"| a\|b \<b\>[31m | a | 1 | 0.000 |" in files["a_answers.md"]
+    assert rb"| a\|b \<b\>\\x1b[31m | a | 1 | 0.000 |" in files["a_answers.md"]
     assert not re.search(rb"<script>(ask|alert|why)", files["a_answers.html"])
     [row] = csv.DictReader(io.StringIO(files["a_answers.csv"].decode("utf-8-sig"), newline=""))
     cells = {"id": "'=cmd|<i>", "configuration": "a", "correct": "False", "llm_judge": "0.0"}

@@ -173,7 +173,7 @@ def test_average_of_nothing_is_not_available(small: Project, judge_with: JudgeWi
 
 
 HOSTILE = "id\x1b[31m\x07\b\x7f\x9b2J\u202e\u2066\u200b\u2028\u2029\x85\ud800\r\n\0"
-SHOWN = "id[31m2J"  # on one line
+SHOWN = r"id\x1b[31m\x07\x08\x7f\x9b2J\u202e\u2066\u200b "  # on one line
 
 
 def assert_harmless(text: str) -> None:
@@ -193,7 +193,7 @@ def test_ids_cannot_control_the_console(project: Project, judge_with: JudgeWith)
     assert mentions(outcome.err, "not in the corpus", f"e.g. {SHOWN}")
     assert mentions(outcome.err, "dev_strong_output.json", f"e.g. x{SHOWN}")
     assert mentions(outcome.err, "retrieved IDs unlike", f"e.g. gold/{SHOWN}")
-    assert mentions(outcome.err, "judging failed", f": {SHOWN} ")
+    assert mentions(outcome.err, "judging failed", f": {SHOWN}")
 
 
 COMMAND = [sys.executable, evaluation.__file__, "dev"]

@@ -220,7 +220,7 @@ def test_documents_outside_the_corpus_are_not_opened(project: Project, evidence:
 
 def test_documents_with_an_impossible_name_are_missing(project: Project, evidence: Evidence) -> None:
     outcome, scores = evidence("d\0001", "d" * 300, "d/" * 3000)
-    assert mentions(outcome.err, "warning:", QUESTIONS, "not in the corpus", "3, e.g. d1")
+    assert mentions(outcome.err, "warning:", QUESTIONS, "not in the corpus", r"3, e.g. d\x001")
     assert (outcome.code, scores) == (0, [NOT_READ] * 3)
 
 

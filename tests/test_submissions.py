@@ -466,9 +466,9 @@ SAFE_NAMES = {  # name of a folder -> name of the folder for its results
     "=cmd": "=cmd",
     "a|b": "a_b",
     "<b>&lt;": "_b_&lt;",
-    "*a* _b_ ~c~ `d` 灯\n": "_a___b__~c~_`d`_灯_n",
+    "*a* _b_ ~c~ `d` 灯\n": "_a___b__~c~_`d`_灯",
     "[a](b)": "[a](b)",
-    "a\\..\\b": "a__..__b",
+    "a\\..\\b": "a_.._b",
     "e\u200b\x1b[2J": "e_u200b_x1b[2J",
     "NUL": "_NUL",
     "aux.txt": "_aux.txt",
@@ -489,29 +489,27 @@ def test_names_are_shown_as_they_are_and_safe_in_every_path(course: Project) -> 
     folders = [*(f"./{name}" for name in SAFE_NAMES), "no\n<i>\x1b"]
     outcome = course.run("dev", "--submissions", *folders)
     assert list_graded(course) == sorted(SAFE_NAMES.values())
-    escapes = {"\\": r"\\", "\n": r"\n", "\u200b": r"\u200b", "\x1b": r"\x1b"}
+    escapes = {"\n": " ", "\u200b": r"\u200b", "\x1b": r"\x1b"}
     shown = {"".join(escapes.get(letter, letter) for letter in name) for name in SAFE_NAMES}
-    shown = shown - {"=cmd"} | {"'=cmd", r"no\n<i>\x1b"}
+    shown = shown - {"=cmd"} | {"'=cmd", r"no <i>\x1b"}
     assert {name for (name,) in leaderboard(course, "submission")} == shown
     page = (course.folder / MARKDOWN).read_text("utf-8")
-    for cell in (r"\*a\* \_b\_ \~c\~ \`d\` 灯\\n", r"\<b\>\&lt;", r"[a]\(b)", r"a\|b", "z. ."):
+    for cell in (r"\*a\* \_b\_ \~c\~ \`d\` 灯 ", r"\<b\>\&lt;", r"[a]\(b)", r"a\|b", "z. ."):
         assert f"\n| 1 | {cell} | strong | " in page
     assert "\x1b" not in outcome.out + "".join(outcome.err) + page
-    assert outcome.out.endswith("\n12 of 13 submissions graded; not graded: no\\n<i>\\x1b\n")
-    kind = "Names with characters that nobody sees, shown as escapes: 4; rename the folder or file"
-    assert kind in outcome.out.splitlines()
+    assert outcome.out.endswith("\n12 of 13 submissions graded; not graded: no <i>\\x1b\n")
 
 
 @posix_only
 def test_bytes_that_are_no_text_are_shown_as_escapes(course: Project) -> None:
-    """As Latin-1 has them: two such names differ, and what is written has the same names in every run."""
-    names = {b"m\xfcller": r"m\xfcller", b"m\xfdller": r"m\xfdller", "müller".encode(): "müller"}
+    """Two such names differ, and what is written has the same names in every run."""
+    names = {b"m\xfcller": r"m\udcfcller", b"m\xfdller": r"m\udcfdller", "müller".encode(): "müller"}
     for name in names:
         course.submission(f"in/{os.fsdecode(name)}", strong=CORRECT)
     for _ in range(2):
         assert course.run("dev", "--submissions", "in/*").code == 0
         assert {name for (name,) in leaderboard(course, "submission")} == set(names.values())
-    assert list_graded(course) == ["m_xfcller", "m_xfdller", "müller"]
+    assert list_graded(course) == ["m_udcfcller", "m_udcfdller", "müller"]
 
 
 def test_names_on_the_command_line_are_compared_in_composed_letters(course: Project) -> None:
@@ -548,33 +546,12 @@ def test_ids_of_documents_are_compared_in_composed_letters(project: Project) -> 
             None,
         ),
         "grandparents": (["a/x/team", "b/x/team"], ["a-x-team", "b-x-team"], None),
-        "a name like that": (["a/team", "b/team", "c/a-team"], ["a-team", "b-team", "c-a-team"], None),
-        "parents that join to one name": (
-            ["a/b-c", "z/b-c", "a-b/c", "y/c"],
-            ["a/b-c", "z-b-c", "a-b/c", "y-c"],
-            ["a_b-c", "z-b-c", "a-b_c", "y-c"],
-        ),
         "a folder around another one": ([".", "in"], ["in", "in-in"], None),
-        "a name like that of capitals": (
-            ["a/Bob", "b/bob", "c/bob-81b637d8"],
-            ["Bob", "bob", "bob-81b637d8"],
-            ["Bob", "bob-81b637d8", "bob-81b637d8{}"],
-        ),
-        "capitals": (["a/Team", "b/team"], ["Team", "team"], ["Team", "team{}"]),
+        "capitals": (["a/Team", "b/team"], ["a-Team", "b-team"], None),
         "composed letters": (["a/\u00e9", "b/e\u0301"], ["a-\u00e9", "b-\u00e9"], None),
-        "composed letters in a folder": pytest.param(
-            ["\u00e9", "e\u0301"], [r"\xe9", r"e\u0301"], ["_xe9", "e_u0301"], marks=posix_only
-        ),
         "what nobody sees": pytest.param(
             ["ann", "ann\u200b"], ["ann", r"ann\u200b"], ["ann", "ann_u200b"], marks=posix_only
         ),
-        "what looks like an escape": pytest.param(
-            ["ann\u200b", r"ann\u200b"],
-            [r"ann\u200b", r"ann\\u200b"],
-            ["ann_u200b", "ann__u200b"],
-            marks=posix_only,
-        ),
-        "a dot": pytest.param(["team", "team."], ["team", "team."], ["team", "team{}"], marks=posix_only),
         "a no-break space": (["team", "team\u00a0"], ["team", "team\u00a0"], ["team", "team_"]),
     },
 )
@@ -586,9 +563,44 @@ def test_equal_names_are_told_apart(
         course.submission(path, strong=CORRECT)
     assert course.run("dev", "--submissions", *paths).code == 0
     assert sorted(name for (name,) in leaderboard(course, "submission")) == sorted(names)
-    written = list_graded(course)
-    for name, pattern in zip(written, sorted(folders_written or names), strict=True):
-        assert re.fullmatch(re.escape(pattern).replace(r"\{\}", "-[0-9a-f]{8}"), name)
+    assert list_graded(course) == sorted(folders_written or names)
+
+
+@table(
+    "folders, named",
+    {
+        "capitals": pytest.param(["Ann", "ann"], "in/Ann, in/ann", marks=posix_only),
+        "composed letters": pytest.param(["\u00e9", "e\u0301"], "in/e\u0301, in/\u00e9", marks=posix_only),
+        "an escape": pytest.param(
+            ["ann\u200b", r"ann\u200b"], r"in/ann\u200b, in/ann\u200b", marks=posix_only
+        ),
+        "a dot": pytest.param(["team", "team."], "in/team, in/team.", marks=posix_only),
+        "a name of a folder and its parent": (["a/t", "b/t", "c/a-t"], "in/a/t, in/c/a-t"),
+        "the same long beginning": (["x" * 160, "x" * 161], f"in/{'x' * 160}, in/{'x' * 161}"),
+    },
+)
+def test_equal_names_are_a_problem(course: Project, folders: list[str], named: str) -> None:
+    for folder in folders:
+        course.submission(f"in/{folder}", strong=CORRECT)
+    paths = [f"in/{folder}" for folder in folders]
+    [message] = assert_refused(course, "dev", "--submissions", *sorted(paths))
+    assert message == f"error: --submissions: equal names: {named}: rename all but one"
+
+
+@posix_only
+def test_systems_with_equal_names_are_a_problem(course: Project) -> None:
+    """A submission's own: the others are graded. What is escaped in a name is no other character."""
+    course.submission("in/ann", RAG=CORRECT, rag=CORRECT)
+    course.submission("in/bob", **{"rag\u202e": CORRECT})
+    outcome = course.run("dev", "--submissions", "in/*")
+    files = "in/ann/dev_RAG_output.json, in/ann/dev_rag_output.json"
+    problem = f"in/ann: equal names of systems: {files}: rename all but one"
+    assert (problem in outcome.err, outcome.code) == (True, 3)
+    assert leaderboard(course, "submission", "system")[0] == ("bob", r"rag\u202e")
+    for name in ("RAG", "rag"):
+        course.predictions(name, CORRECT)
+    files = "dev_RAG_output.json, dev_rag_output.json"
+    assert assert_refused(course) == [f"equal names of systems: {files}: rename all but one"]
 
 
 def test_a_row_of_a_person_matches_exactly_one_name(course: Project) -> None:
