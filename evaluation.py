@@ -1033,15 +1033,11 @@ def check_regular(path: str) -> None:
 def explain_not_found(path: str, pattern: str = "", what: str = "file") -> str:
     """Return the problem that there is no such file: where it was looked for, and what is there instead."""
     folder, name = os.path.split(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        return f"{path}: {what} not found: there is no folder {folder}"
     problem = f"{path}: {what} not found in {folder}"
     if pattern:
         problem += f": expected {pattern}"
-    with suppress(OSError):  # the folder may not be listed
-        written = re.compile(r"_(evaluation|judgements|leaderboard|graded)\b")  # by this program
-        names = [other for other in sorted(os.listdir(folder)) if not written.search(other)]
-        similar = difflib.get_close_matches(name, names)
+    with suppress(OSError):  # the folder may not be there, or may not be listed
+        similar = difflib.get_close_matches(name, sorted(os.listdir(folder)))
         if similar:
             problem += f"; found {', '.join(similar)}"
     return problem
@@ -1064,8 +1060,6 @@ def list_paths(patterns: Iterable[str]) -> list[str]:
     """Return each file or folder once. A pattern that no shell has expanded is replaced by its matches."""
     paths: dict[str, str] = {}
     for pattern in patterns:
-        forms = [unicodedata.normalize(form, pattern) for form in ("NFC", "NFD")]
-        pattern = next(filter(os.path.lexists, [pattern, *forms]), pattern)
         matches = set(glob.glob(pattern))
         if os.path.exists(pattern) or not matches:  # a file whose name is also a pattern, or a typing mistake
             matches.add(pattern)
@@ -1479,15 +1473,6 @@ def read_document(doc_id: str, problems: list[str], root: str = "") -> tuple[Doc
             is_ours = is_inside(corpus, path)
             return read_document_file(path, problems) if is_ours else (Document("outside"), "")
     return Document("missing"), ""
-
-
-def identify_document(doc_id: str, root: str) -> tuple[int, int] | None:
-    """Return device and number of a document's file, which may have many names, such as x, ./x and X."""
-    for suffix in DOCUMENT_SUFFIXES:
-        with suppress(OSError, ValueError):
-            status = os.stat(f"{os.path.join(root, CORPUS_DIR)}/{doc_id}{suffix}")
-            return (status.st_dev, status.st_ino) if status.st_ino else None
-    return None
 
 
 def read_document_file(path: str, problems: list[str]) -> tuple[Document, str]:
@@ -6684,7 +6669,7 @@ class Split(NamedTuple):
     file: InputFile
     questions: list[Question]
     documents: dict[str, Document]  # those of the questions; if these name none, all
-    others: dict[Hashable, Document]  # that were read since, by ID and by file
+    others: dict[str, Document]  # that were read since
     corpus_sha256: str = ""  # of the documents of the questions; "" without gold
     warnings: Sequence[WarningRecord] = ()
     root: str = ""
@@ -6707,11 +6692,10 @@ class Split(NamedTuple):
     def find_document(self, doc_id: str) -> Document:
         if doc_id in self.documents:
             return self.documents[doc_id]
+        if os.path.normpath(doc_id).replace(os.sep, "/") != doc_id:
+            return Document("missing")  # such as ./x: a document has one name
         if doc_id not in self.others:
-            file_id = identify_document(doc_id, self.root) or doc_id
-            if file_id not in self.others:
-                self.others[file_id], _ = read_document(doc_id, [], self.root)
-            self.others[doc_id] = self.others[file_id]
+            self.others[doc_id], _ = read_document(doc_id, [], self.root)
         return self.others[doc_id]
 
 
@@ -6971,15 +6955,8 @@ def advise_on_split(name: str, commands: Iterable[str] = ()) -> str:
     advice = suggest(name, [*commands, *splits])
     if not advice and not re.fullmatch(SPLIT_NAME, name):
         advice = f": expected {SPLIT_FORM}"
-    place = find_home()
-    found = f"none here: cd to {place}" if place else ", ".join(splits) or "none"
+    found = ", ".join(splits) or f"none in {os.getcwd()}"
     return f"{advice}; splits with questions: {found}"
-
-
-def find_home() -> str:
-    """Return the program's own folder if questions are there and have no folder here; "" otherwise."""
-    home = os.path.dirname(os.path.abspath(__file__))
-    return home if find_splits(home) and not os.path.isdir(os.path.dirname(QUESTIONS_FILE)) else ""
 
 
 def find_files(folder: str, form: str) -> dict[str, str]:
@@ -7094,7 +7071,7 @@ def make_safe_name(text: str) -> str:
 def read_submission(split: Split, submission: Submission, options: InputOptions) -> None:
     """Read the systems in a submission's folder, or those of --systems. Raises InputError if it has none."""
     if submission.name:
-        open_folder(split, submission)
+        open_folder(submission)
     submission.files = find_systems(submission.folder, split.name)
     found = list(submission.files)
     submission.names = found
@@ -7115,14 +7092,13 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
         read_system(split, submission, name)
 
 
-def open_folder(split: Split, submission: Submission) -> None:
+def open_folder(submission: Submission) -> None:
     """Find the folder that has the submission's files, and list them. Raises InputError if that fails."""
     folder = submission.folder
     if os.path.islink(folder):
         raise InputError([f"{folder}: a link: put the folder itself here"])
     if os.path.isfile(folder):
-        advice = advise_on_file(Path(folder).name, split)
-        raise InputError([": ".join(filter(None, [folder, "not a folder", advice]))])
+        raise InputError([f"{folder}: not a folder"])
     if not os.path.exists(folder):
         raise InputError([explain_not_found(folder, what="folder")])
     try:
@@ -7144,33 +7120,10 @@ def find_inner_folder(folder: str) -> tuple[str, list[str]]:
 
 def explain_no_predictions(submission: Submission, split: Split) -> str:
     folder = submission.folder
-    advices = {name: advise_on_file(name, split) for name in submission.found}
-    advice = next(filter(None, advices.values()), "")
-    if advice:
-        names = [name for name in advices if advices[name] == advice]
-        keep = "keep one, and " if len(names) > 1 else ""
-        return f"{folder}: found {shorten_names(names)}: {keep}{advice}"
-    if find_files(folder, "*/"):
-        return f"{folder}: no predictions, but folders: did you mean {folder}/*?"
-    form = PREDICTIONS_FILE.format(split=split.name, system="*")
-    return explain_not_found(f"{folder}/{form}", form.replace("*", "NAME"))
-
-
-ARCHIVE = r"\.(zip|7z|rar|tar|t?gz)$"
-COPY_MARK = r"(?i)[ _-]*(\(\d+\)|copy|kopie)(?=\.)"  # as a computer names the copy of a file
-
-
-def advise_on_file(name: str, split: Split) -> str:
-    """Return what to do with a file in the place of predictions; "" if it looks like something else."""
-    if re.search(f"(?i){ARCHIVE}", name):
-        return "unpack it"
-    plain = re.sub(COPY_MARK, "", name)
-    for known in find_splits(split.root):
-        if re.fullmatch(PREDICTIONS_FILE.format(split=re.escape(known), system=".+"), plain):
-            return f"rename it to {plain}" if known == split.name else ""
-    if not re.search(r"(?i)(predictions?|output|answers).*\.json", name):
-        return ""
-    return f"rename it to {PREDICTIONS_FILE.format(split=split.name, system='NAME')}"
+    expected = PREDICTIONS_FILE.format(split=split.name, system="NAME")
+    found = shorten_names(submission.found) or "nothing"
+    advice = f": did you mean {folder}/*?" if find_files(folder, "*/") else ""
+    return f"{folder}: no predictions: expected {expected}, found {found}{advice}"
 
 
 def read_system(split: Split, submission: Submission, name: str) -> None:
@@ -7196,32 +7149,19 @@ def read_system(split: Split, submission: Submission, name: str) -> None:
 
 
 def find_files_beside(split: Split, submission: Submission) -> list[str]:
-    """Return the files that a student may have meant: copies of predictions, archives, newer ones within."""
-    if not submission.name or not submission.files:
-        return []
-    graded = list(map(Path, submission.files.values()))
-    names = {path.name for path in graded}
-    copy = PREDICTIONS_FILE.format(split=re.escape(split.name), system=".+").removesuffix(".json")
-    pattern = rf"{copy}|(?i:{ARCHIVE})"
-    beside = [name for name in submission.found if name not in names and re.search(pattern, name)]
-    newest = max((path.stat().st_mtime for path in graded if path.is_file()), default=0)
-    within = [find_predictions(submission.folder, split.name, depth).values() for depth in ("*/", "*/*/")]
-    for path in sorted(map(Path, flatten(within))):
-        if path.is_file() and path.stat().st_mtime >= newest:
-            beside.append(show_name(path.relative_to(submission.folder).as_posix()))
-    return beside
+    """Return the files that a student may have meant: copies of predictions, and archives."""
+    graded = set(map(os.path.basename, submission.files.values()))
+    pattern = rf"{re.escape(split.name)}_.+_output|(?i:\.(zip|7z|rar|tar|t?gz)$)"
+    beside = [name for name in submission.found if name not in graded and re.search(pattern, name)]
+    return beside if graded else []
 
 
 def compute_system_order(name: str) -> tuple[bool, str]:
     return name not in SYSTEMS, name
 
 
-def find_predictions(folder: str, split: str, depth: str = "") -> dict[str, str]:
-    return find_files(folder, depth + PREDICTIONS_FILE.format(split=split, system="*"))
-
-
 def find_systems(folder: str, split: str) -> dict[str, str]:
-    paths = find_predictions(folder, split)
+    paths = find_files(folder, PREDICTIONS_FILE.format(split=split, system="*"))
     names = sorted(paths, key=compute_system_order)
     repeated = find_repeated(fold_text(show_name(name)) for name in names)
     if repeated:
@@ -7288,10 +7228,6 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
         WarningRecord("questions with a blank gold answer", unanswered),
         WarningRecord("questions without a rubric, not judged", unjudged),
     ]
-    if len(questions) >= MIN_ALIKE and not any(question.evidence_sentences for question in questions):
-        kind = "no question has gold evidence, so citations are not graded"
-        names = [question.question_id for question in questions]
-        warnings.append(WarningRecord(kind, names, "fill in evidence_sentences"))
     return list_warnings(split.file.file, warnings)
 
 
@@ -10078,9 +10014,6 @@ def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
 
 def build_empty_report(split: Split, submission: Submission) -> Report:
     lines = [f"This submission is not graded: {reason}." for reason in submission.reasons]
-    if submission.found:
-        expected = PREDICTIONS_FILE.format(split=split.name, system="NAME")
-        lines += [f"Found: {shorten_names(submission.found)}.", f"Expected: {expected}."]
     part = Part("Not graded", lines=lines, place="box")
     title = f"Evaluation of the {split.name} split: {submission.name}"
     return Report(title, [part], header=list_csv_header(split.measures, split.criteria, split.further))
@@ -10124,15 +10057,8 @@ def build_split_report(gradebook: Gradebook, submission: Submission, changes: Pa
     )
 
 
-def is_about_form(warning: WarningRecord) -> bool:
-    return ODDITIES.get(warning.kind) is Concern.OTHER_FORM
-
-
 def list_page_warnings(split: Split, submission: Submission) -> list[str]:
-    warnings = submission.warnings
-    if submission.name:  # its page begins with the IDs in another form
-        warnings = list(itertools.filterfalse(is_about_form, warnings))
-    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(warnings)]
+    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(submission.warnings)]
     lines += prefix_lines("a file beside, not graded", find_files_beside(split, submission))
     for system in submission.systems:
         lines += describe_warnings(warn_about_missing(system, split.criteria))
@@ -10140,11 +10066,10 @@ def list_page_warnings(split: Split, submission: Submission) -> list[str]:
 
 
 def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]:
-    """Return what a student's page shows first: wrong IDs, which explain the grade; the grade; appeals."""
+    """Return what a student's page shows first: the grade, and how to appeal."""
     grade = gradebook.grades[submission.name]
     system = grade.system
     measure = grade.measure
-    forms = describe_warnings(filter(is_about_form, submission.warnings))
     points = f"not final: {grade.obstacle}"
     if grade.n_missing:
         points = f"not final: {grade.n_missing} judgement{'s' * (grade.n_missing > 1)} missing"
@@ -10166,7 +10091,6 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
     appeal = [line for line in map(str.strip, text.splitlines()) if line]
     appeal.append("Name the question and the answer ID, which is at the end of each answer below.")
     return [
-        Part(Concern.OTHER_FORM.value.kind, lines=forms, place="box"),
         made_of._replace(lines=lines, place="head"),
         Part("How to appeal", lines=appeal, place="first"),
     ]
@@ -13749,7 +13673,7 @@ def check_source(name: str, *, may_be_file: bool) -> None:
     """Raise UsageError if a name is a split's, or most like one, and its questions are not here."""
     is_lacking = not may_be_file
     if is_split(name):
-        is_lacking = find_home() != ""  # a usual split, with questions in the program's own folder
+        is_lacking = not os.path.isdir(os.path.dirname(QUESTIONS_FILE))
     elif may_be_file and not os.path.lexists(name) and not Path(name).suffix:
         is_lacking = suggest(name, find_splits()) != ""
     if is_lacking:

@@ -589,7 +589,10 @@ def test_unknown_people_in_files_and_flags_are_on_the_leaderboard(course: Projec
 
 RIGHT = {"q001": {"answer": "It is d1.", **CITED}, "q002": {"answer": "It is d2.", **CITED}}
 ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases
-    "Not graded: 2": "torn: dev_own_output.json, line 1: JSON is cut off; zip: found work.zip: unpack it",
+    "Not graded: 2": (
+        "torn: dev_own_output.json, line 1: JSON is cut off; "
+        "zip: no predictions: expected dev_NAME_output.json, found work.zip"
+    ),
     "IDs in another form: 1": (
         "renamed: IDs unlike those of the questions, counted as misses: 2, e.g. Q-1 for q001; "
         "write them as in the questions file"
@@ -623,7 +626,7 @@ REASONS = {
     "flagged": "Flagged answers: q002 (role-like): read them and decide",
     "late": f"Judgements missing: 1 (q002), 2 (q001, q002): run again, or override them; {BEST_OF_TWO}",
     "torn": "dev_own_output.json, line 1: JSON is cut off",
-    "zip": "found work.zip: unpack it",
+    "zip": "no predictions: expected dev_NAME_output.json, found work.zip",
 }
 
 
@@ -725,15 +728,10 @@ PAGES = {  # submission -> what its page begins with
         "Your grade: not final: 3 judgements missing",
         "Of your systems a, b, the one that counts is a.",
     ],
-    "renamed": ["IDs in another form", "Q-1 for q001", "Your grade: 10.00 of 100"],
+    "renamed": ["Your grade: 10.00 of 100", "Warnings", "Q-1 for q001"],
     "same": ["Your grade: 90.00 of 100", "The grade is 100 times Combined.", "How to appeal", "answer ID"],
-    "torn": [
-        "Not graded",
-        "JSON is cut off",
-        "Found: dev_own_output.json.",
-        "Expected: dev_NAME_output.json",
-    ],
-    "zip": ["Not graded", "unpack it", "Found: work.zip."],
+    "torn": ["Not graded", "JSON is cut off"],
+    "zip": ["Not graded", "found work.zip."],
 }
 
 
@@ -751,4 +749,4 @@ def test_everybody_has_a_page_that_begins_with_what_matters_and_names_no_other(c
     (crowd.folder / "in/zip/work.zip").unlink()
     grade(crowd)  # pages that are there are written again
     assert "Your grade: " in text_of(crowd, "dev_graded/torn/dev_evaluation.html")
-    assert "Found:" not in text_of(crowd, "dev_graded/zip/dev_evaluation.html")
+    assert "found nothing" in text_of(crowd, "dev_graded/zip/dev_evaluation.html")

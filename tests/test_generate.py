@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-from pathlib import Path
 from typing import Any
 
 import evaluation
@@ -136,8 +135,7 @@ def test_bad_input_is_refused_before_a_model_is_asked(lamps: Project, serve: Ser
     shutil.rmtree("corpus")
     assert "corpus: no document (.json or .txt) matches *" in assert_refused(lamps, *command)
     shutil.rmtree("NLP Project Data")
-    home = Path(evaluation.__file__).parent
-    message = f"error: no questions of dev; splits with questions: none here: cd to {home}"
+    message = f"error: no questions of dev; splits with questions: none in {lamps.folder}"
     assert assert_refused(lamps, *command) == [message]
     assert (len(server.calls), list(lamps.folder.glob("*_output.json"))) == (0, [])
 

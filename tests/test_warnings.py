@@ -133,9 +133,7 @@ TWO_LEVELS_MISSING = {"scale": {**dict.fromkeys("135", "x"), "4": " "}}
 NOT_RETRIEVED = "retrieved IDs unlike those of the documents"
 AS_IN_CORPUS = "write them as in the corpus"
 AS_IN_DOCUMENTS = "S1; write them as in the documents"
-FILL_IN = "fill in evidence_sentences"
 CITED = "cited IDs unlike those of the sentences"
-UNGRADED = [question(doc_id, evidence_sentences=[]) for doc_id in ("d1", "d2", "d3")]
 
 
 def three(questions: list[dict[str, Any]] | None = None, **changes: Any) -> Files:
@@ -189,7 +187,6 @@ WARNINGS: dict[str, tuple[Files, str, str, int, str]] = {
         asked(evidence_sentences=["S9", "S1", "S10"]),
         *(QUESTIONS, "gold sentences", 1, "q001: S10, S9 in d1"),
     ),
-    "no gold evidence": (three(UNGRADED), QUESTIONS, "has gold evidence", 3, f"q001; {FILL_IN}"),
     "no prediction": ({"predictions": {"q001": answer("d1")}}, STRONG, "without a prediction", 1, "q002"),
     "no predictions": ({"predictions": {}}, STRONG, "without a prediction", 2, "q001"),
     "unknown IDs": (answered(answer("d1"), q9={}, q3={}), STRONG, "predictions for", 2, "q9"),
