@@ -1036,8 +1036,10 @@ def explain_not_found(path: str, pattern: str = "", what: str = "file") -> str:
     problem = f"{path}: {what} not found in {folder}"
     if pattern:
         problem += f": expected {pattern}"
+    written = re.compile(r"_(evaluation|judgements|leaderboard|grades|graded)\b")  # by this program
     with suppress(OSError):  # the folder may not be there, or may not be listed
-        similar = difflib.get_close_matches(name, sorted(os.listdir(folder)))
+        names = [other for other in sorted(os.listdir(folder)) if not written.search(other)]
+        similar = difflib.get_close_matches(name, names)
         if similar:
             problem += f"; found {', '.join(similar)}"
     return problem
@@ -5416,7 +5418,6 @@ class Part(NamedTuple):
     n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
     explanations: Facts = MappingProxyType({})  # on a page: of columns, by heading
     is_sortable: bool = False  # on a page, by each column; those with one value are left out
-    wide_column: str = ""  # whose texts have a line of their own on a page
     name: str = ""
 
     def select(self, titles: Collection[str]) -> Part:
@@ -5837,34 +5838,30 @@ def render_parts(report: Report, place: str) -> list[Html]:
 
 
 def drop_constant_columns(part: Part) -> Part:
-    shown = {*part.header[: part.n_names], part.wide_column}
+    shown = set(part.header[: part.n_names])
     for title, cells in zip(part.header, zip(*part.rows, strict=True), strict=True):
-        texts = set(map(format_cell, cells)) - {"", "n/a"}
+        texts = set(map(format_cell, cells)) - {"n/a"}
         has_mean = any(isinstance(cell, MeanCell) for cell in cells)
-        if len(texts) > 1 or has_mean or (len(part.rows) == 1 and texts != {"0"}):
+        if len(texts) > 1 or has_mean or (len(part.rows) == 1 and not texts & {"0", ""}):
             shown.add(title)
     return part.select(shown)
 
 
 def render_table(part: Part) -> Html:
-    wide_rows = part.select([part.wide_column]).rows
-    part = part.select(set(part.header) - {part.wide_column})
     headings = []
     for title, cell in zip(part.header, part.rows[0], strict=True):
         text = tag("button", title, type="button") if part.is_sortable else title
         headings.append(tag("th", text, scope="col", class_=choose_class(cell)))
-    bodies = []  # one for each row: its wide cell stays beside it when rows are sorted
-    for row, wide_cells in zip(part.rows, wide_rows, strict=True):
+    rows = []
+    for row in part.rows:
         cells: list[Html] = []
         for cell in row:
             name, scope = ("td", None) if cells else ("th", "row")
             cells.append(tag(name, *render_cell(cell), scope=scope, class_=choose_class(cell)))
-        rows = [tag("tr", *cells)]
-        for text in filter(None, map(str, wide_cells)):
-            rows.append(tag("tr", tag("td", text, colspan=len(headings)), class_="note"))
-        bodies.append(tag("tbody", *rows))
-    head = tag("thead", tag("tr", *headings))
-    return tag("table", head, *bodies, class_="sortable" if part.is_sortable else None, aria_label=part.title)
+        rows.append(tag("tr", *cells))
+    class_ = "sortable" if part.is_sortable else None
+    content = (tag("thead", tag("tr", *headings)), tag("tbody", *rows))
+    return tag("table", *content, class_=class_, aria_label=part.title)
 
 
 def choose_class(cell: Cell) -> str | None:
@@ -6040,17 +6037,16 @@ th, td { border-bottom: 1px solid var(--line); padding: .4em .8em .4em 0; text-a
 tbody th, td { min-width: 5rem; }
 .number { min-width: 0; white-space: nowrap; text-align: right; }
 .number small { display: block; }
-small, .about, .reason, dt, .note td { color: var(--grey); font-weight: normal; }
+small, .about, .reason, dt { color: var(--grey); font-weight: normal; }
 .axis { fill: var(--line); }
 .range { fill: var(--range); }
 .mean { fill: var(--accent); }
 .sortable button { padding: 0; border: 0; background: none; color: inherit; font: inherit; cursor: pointer; }
 [aria-sort=ascending] button::after { content: " \\25b2"; }
 [aria-sort=descending] button::after { content: " \\25bc"; }
-.sortable tr > * { max-width: 40rem; min-width: 0; padding: .1em .6em .1em 0; font-size: .85rem; }
+.sortable tr > * { max-width: 40rem; min-width: 0; padding: .1em .5em .1em 0; font-size: .85rem; }
 .sortable thead th { vertical-align: bottom; white-space: normal; }
 .sortable .number small { display: inline; }
-.sortable .note td { padding-left: 3rem; max-width: none; }
 summary { cursor: pointer; padding: .5rem 0; }
 summary h3 { margin: 0; font: inherit; }
 .question { border-top: 1px solid var(--line); content-visibility: auto; contain-intrinsic-size: auto 3rem;
@@ -6112,8 +6108,8 @@ for (const table of document.querySelectorAll(".sortable")) {
     const isRising = heading.ariaSort !== "ascending";
     for (const other of headings) other.ariaSort = null;
     heading.ariaSort = isRising ? "ascending" : "descending";
-    const read = row => row.rows[0].cells[column].textContent;
-    table.append(...sortElements(table.tBodies, isRising ? 1 : -1, read));
+    const read = row => row.cells[column].textContent;
+    table.tBodies[0].append(...sortElements(table.tBodies[0].rows, isRising ? 1 : -1, read));
   }));
 }
 
@@ -7234,20 +7230,13 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
 def check_questions(questions: Sequence[Question]) -> list[WarningRecord]:
     names = [question.question_id for question in questions]
     drafted = [row.question_id for row in questions if row.synthetic is True and row.reviewed is not True]
-    first: dict[str, str] = {}  # the ID of the question that has a text first
-    repeats = []
     lacking = []
     for question in questions:
-        name = question.question_id
-        earlier = first.setdefault(fold_text(question.question), name)
-        if earlier != name:
-            repeats.append(f"{earlier} and {name}")
         if question.rubric and not all(map(str.strip, question.rubric.level_texts)):
             levels = sorted(set(RUBRIC_LEVELS).difference(question.rubric.levels))
-            lacking.append(f"{name} lacks {', '.join(levels)}")
+            lacking.append(f"{question.question_id} lacks {', '.join(levels)}")
     return [
         WarningRecord("question IDs that occur more than once", find_repeated(names)),
-        WarningRecord("questions whose text occurred before", repeats),
         WarningRecord("questions that a model drafted and no person has checked", drafted),
         WarningRecord("rubrics that lack a level", lacking),
     ]
@@ -9576,7 +9565,6 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
         header=[*board.header, *COUNTS, "Warnings", "Reason"],
         rows=table,
         is_sortable=True,
-        wide_column="Reason",
     )
 
 

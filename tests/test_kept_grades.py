@@ -253,7 +253,7 @@ def test_quiet_leaves_warnings_only(four: Project, serve: Serve) -> None:
     serve(score_reply(3))
     assert mentions(four.run().err, f"Judge: {LLAMA}, 4 judgements; 4 calls")
     assert four.run("dev", "--quiet").err == []
-    four.questions(question("d0"), question("d0"))
+    four.questions(question("d0", rubric={}), question("d1"))
     err = four.run("dev", "--quiet").err
     assert err[-1] == f"{len(err) - 1} warnings"
     assert all(line.startswith("warning: ") for line in err[:-1])

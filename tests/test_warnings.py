@@ -119,7 +119,6 @@ def test_ids_are_shortened_on_pages(project: Project) -> None:
     assert "(30 in all)" in (project.folder / "dev_evaluation.html").read_text("utf-8")
 
 
-EMPTY: Files = answered({}, {})
 SWAPPED = answered(answer("d2"), answer("d1"))
 UNKNOWN_TEXT = answered(answer("d1"), answer("d2", question="What is d7?"))
 TWICE = '{"q002": {}, "q001": {}, "q002": {"retrieved_docs": ["d2"]}}'
@@ -173,7 +172,6 @@ WARNINGS: dict[str, tuple[Files, str, str, int, str]] = {
         {**asked(question_id="q002"), "predictions": {"q002": {}}},
         *(QUESTIONS, "question IDs", 1, "q002"),
     ),
-    "text twice": ({**asked(question="what  IS\nd2?"), **EMPTY}, QUESTIONS, "text", 1, "q001 and q002"),
     "drafted by a model": ({"questions": DRAFTS}, QUESTIONS, "a model drafted", 1, "q001"),
     "incomplete rubric": (asked(rubric=TWO_LEVELS_MISSING), QUESTIONS, "lack a level", 1, "q001 lacks 2, 4"),
     "empty rubric": (asked(rubric={}), QUESTIONS, "lack a level", 1, "q001 lacks 1, 2, 3, 4, 5"),
