@@ -5757,8 +5757,7 @@ def tag(element: str, *content: str, **attributes: str | float | None) -> Html:
         if value is not None:
             text = f"{value:.1f}" if isinstance(value, float) else str(value)
             start += f' {name.rstrip("_").replace("_", "-")}="{escape_html(text)}"'
-    escape = escape_html if element == "option" else break_long_words  # an option holds only text
-    inner = "".join(text if isinstance(text, Html) else escape(text) for text in content)
+    inner = "".join(text if isinstance(text, Html) else break_long_words(text) for text in content)
     return Html(f"{start}>{inner}</{element}>")
 
 
@@ -5900,13 +5899,12 @@ def choose_colour(score: float) -> str:
 
 def render_form(noun: str) -> Html:
     """Return the search box and the menu of the entries. The form is hidden until the script runs."""
-    search = tag("label", "Search ", tag("input", type="search", name="search"))
-    orders = {"0": "as listed", "1": "lowest score first", "-1": "highest score first"}
-    options = [tag("option", text, value=value) for value, text in orders.items()]
-    order = tag("label", "Order ", tag("select", *options, name="order"))
-    buttons = [tag("button", f"{name} all", name=name, type="button") for name in ("open", "close")]
-    fields = (search, order, *buttons, tag("output"))
-    return tag("form", *fields, data_noun=noun, autocomplete="off", hidden="")
+    return Html(f"""<form data-noun="{noun}" autocomplete="off" hidden>
+<label>Search <input type="search" name="search"></label>
+<label>Order <select name="order"><option value="0">as listed</option>
+<option value="1">lowest score first</option><option value="-1">highest score first</option></select></label>
+<button type="button" name="open">open all</button> <button type="button" name="close">close all</button>
+<output></output></form>""")
 
 
 def render_entry(entry: Entry) -> Html:
@@ -5922,7 +5920,7 @@ def render_entry(entry: Entry) -> Html:
     content = [tag("p", f"{entry.details} ", link, class_="about"), tag("div", *cards, class_="cards")]
     for title, lines in entry.lists.items():
         content += [tag("h4", title), tag("ul", *map(render_line, lines), class_="list")]
-    heading = [tag("span", *verdicts), tag("h3", tag("b", entry.id), " ", entry.title)]
+    heading = [*verdicts, " ", tag("h3", tag("b", entry.id), " ", entry.title)]
     if len(entry.cards) == 1:
         heading.append(tag("span", cut_text(entry.cards[0].reason), class_="reason"))
     lowest = min([card.score for card in entry.cards if card.score is not None], default=None)
@@ -6048,14 +6046,10 @@ small, .about, .reason, dt { color: var(--grey); font-weight: normal; }
 .sortable thead th { vertical-align: bottom; white-space: normal; }
 .sortable .number small { display: inline; }
 summary { cursor: pointer; padding: .5rem 0; }
-summary h3 { margin: 0; font: inherit; }
+summary h3 { display: inline; font: inherit; }
+summary .reason { display: block; margin-left: 1.1em; }
 .question { border-top: 1px solid var(--line); content-visibility: auto; contain-intrinsic-size: auto 3rem;
   scroll-margin-top: 4rem; }
-.question summary { display: grid; grid-template-columns: .6em minmax(6rem, max-content) 1fr; gap: 0 .8rem; }
-.question summary:has(.reason) { grid-template-columns: .6em 6rem 2fr 3fr; }
-.question summary::before { content: ""; width: .6em; height: .7em; margin-top: .4em; background: var(--grey);
-  clip-path: polygon(0 0, 100% 50%, 0 100%); }
-.question[open] summary::before { rotate: 90deg; }
 article { padding-bottom: 2rem; scroll-margin-top: 8rem; }
 article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
 .badge { display: inline-block; border: 1px solid var(--grey); border-radius: 1rem; padding: 0 .6rem;
@@ -6079,8 +6073,6 @@ select, input, form button { font: inherit; }
 @media screen and (max-width: 48rem) {
   form { position: static; }
   .box :is(th, td) { display: block; }
-  .question summary, .question summary:has(.reason) { grid-template-columns: .6em 1fr; }
-  .question summary > * { grid-column: 2; }
 }
 @media print {
   :root { color-scheme: light; font-size: 8pt; }
