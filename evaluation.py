@@ -1030,10 +1030,12 @@ def check_regular(path: str) -> None:
         raise OSError(errno.EINVAL, "a directory" if os.path.isdir(path) else "not a file", path)
 
 
-def explain_not_found(path: str, pattern: str = "", what: str = "file") -> str:
+def explain_not_found(path: str, pattern: str) -> str:
     """Return the problem that there is no such file: where it was looked for, and what is there instead."""
     folder, name = os.path.split(os.path.abspath(path))
-    problem = f"{path}: {what} not found in {folder}"
+    problem = f"{path}: file not found"
+    if not os.path.dirname(path):
+        problem += f" in {folder}"
     if pattern:
         problem += f": expected {pattern}"
     written = re.compile(r"_(evaluation|judgements|leaderboard|grades|graded)\b")  # by this program
@@ -5786,7 +5788,6 @@ def render_html(report: Report) -> str:
     content = [tag("h1", report.title), *render_parts(report, "box"), *render_parts(report, "head")]
     content += [*render_facts(report.facts), *render_parts(report, "warnings"), *first]
     content += [*questions, *tables] if first else [*tables, *questions]
-    has_script = bool(entries) or any(part.is_sortable for part in report.parts)
     # Texts of students are on the page: nothing runs or is loaded but what has one of these two hashes.
     policy = "default-src 'none'"
     for directive, text in (("style-src", PAGE_STYLE), ("script-src", PAGE_SCRIPT)):
@@ -5800,7 +5801,7 @@ def render_html(report: Report) -> str:
 <title>{escape_html(report.title)}</title>
 <style>{PAGE_STYLE}</style>
 {tag("main", *content)}
-{f"<script>{PAGE_SCRIPT}</script>" if has_script else ""}
+<script>{PAGE_SCRIPT}</script>
 </html>
 """
 
@@ -6048,9 +6049,8 @@ small, .about, .reason, dt { color: var(--grey); font-weight: normal; }
 summary { cursor: pointer; padding: .5rem 0; }
 summary h3 { display: inline; font: inherit; }
 summary .reason { display: block; margin-left: 1.1em; }
-.question { border-top: 1px solid var(--line); content-visibility: auto; contain-intrinsic-size: auto 3rem;
-  scroll-margin-top: 4rem; }
-article { padding-bottom: 2rem; scroll-margin-top: 8rem; }
+.question { border-top: 1px solid var(--line); content-visibility: auto; contain-intrinsic-size: auto 3rem; }
+article { padding-bottom: 2rem; scroll-margin-top: 4rem; }
 article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
 .badge { display: inline-block; border: 1px solid var(--grey); border-radius: 1rem; padding: 0 .6rem;
   background: var(--level, var(--soft)); font-weight: normal; font-size: .9rem; print-color-adjust: exact; }
@@ -6066,14 +6066,10 @@ dd { margin: 0; }
 .list li { padding: .2rem .5rem; border-left: .3rem solid transparent; }
 .list li:has(.badge) { background: var(--soft); border-color: var(--accent); }
 .list li.marked { border-color: var(--edge); background: var(--good); }
-form { display: flex; flex-wrap: wrap; position: sticky; top: 0; z-index: 1; align-items: center;
-  gap: .5rem 1.2rem; padding: .6rem 0; background: var(--paper); }
+form { display: flex; flex-wrap: wrap; align-items: center; gap: .5rem 1.2rem; padding: .6rem 0; }
 select, input, form button { font: inherit; }
 [hidden] { display: none !important; }
-@media screen and (max-width: 48rem) {
-  form { position: static; }
-  .box :is(th, td) { display: block; }
-}
+@media (max-width: 48rem) { .box :is(th, td) { display: block; } }
 @media print {
   :root { color-scheme: light; font-size: 8pt; }
   form, summary .reason { display: none; }
@@ -6785,11 +6781,8 @@ class Submission(msgspec.Struct):
     @property
     def reasons(self) -> list[str]:
         """The problems as seen from within its folder: "dev_x_output.json, line 3: JSON is cut off"."""
-        path = os.path.abspath(self.folder)
         reasons = []
         for text in self.problems:
-            for above in (path, os.path.dirname(path)):
-                text = text.replace(f" in {above}", "")
             text = text.removeprefix(f"{self.folder}: ").removeprefix(f"{self.folder}/")
             reasons.append(re.sub(r":([0-9]+): ", r", line \1: ", text, count=1))
         return reasons
@@ -7088,7 +7081,7 @@ def open_folder(submission: Submission) -> None:
     if os.path.isfile(folder):
         raise InputError([f"{folder}: not a folder"])
     if not os.path.exists(folder):
-        raise InputError([explain_not_found(folder, what="folder")])
+        raise InputError([f"{folder}: folder not found"])
     try:
         submission.folder, submission.found = find_inner_folder(folder)
     except OSError as error:
@@ -7206,43 +7199,19 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
     """Return a warning for each thing that is odd about the gold; to check there are more than to grade."""
     questions = split.questions
     checked = questions if is_check else []
-    uncited = [row.question_id for row in questions if row.lacks_evidence]
-    unanswered = [row.question_id for row in checked if is_blank(row.answer)]
-    unjudged = [row.question_id for row in checked if not row.rubric]
-    warnings = [
-        *check_questions(questions),
-        *check_gold_documents(split, is_check=is_check),
-        WarningRecord("questions without evidence_sentences, which count as none", uncited),
-        WarningRecord("questions with a blank gold answer", unanswered),
-        WarningRecord("questions without a rubric, not judged", unjudged),
-    ]
-    return list_warnings(split.file.file, warnings)
-
-
-def check_questions(questions: Sequence[Question]) -> list[WarningRecord]:
-    names = [question.question_id for question in questions]
-    drafted = [row.question_id for row in questions if row.synthetic is True and row.reviewed is not True]
+    documents: dict[str, list[str]] = defaultdict(list)  # by state
+    for doc_id, document in split.documents.items():
+        documents[document.state].append(doc_id)
+    # A corpus may be incomplete: to grade, that is worth a warning only if most documents are missing.
+    if not is_check and 2 * len(documents["missing"]) <= len(split.documents):
+        del documents["missing"]
     lacking = []
+    strange = []
+    plain = []
     for question in questions:
         if question.rubric and not all(map(str.strip, question.rubric.level_texts)):
             levels = sorted(set(RUBRIC_LEVELS).difference(question.rubric.levels))
             lacking.append(f"{question.question_id} lacks {', '.join(levels)}")
-    return [
-        WarningRecord("question IDs that occur more than once", find_repeated(names)),
-        WarningRecord("questions that a model drafted and no person has checked", drafted),
-        WarningRecord("rubrics that lack a level", lacking),
-    ]
-
-
-def check_gold_documents(split: Split, *, is_check: bool) -> list[WarningRecord]:
-    by_state: dict[str, list[str]] = defaultdict(list)
-    for doc_id, document in split.documents.items():
-        by_state[document.state].append(doc_id)
-    # A corpus may be incomplete: to grade, that is worth a warning only if most documents are missing.
-    is_usual = not is_check and 2 * len(by_state["missing"]) <= len(split.documents)
-    strange = []
-    plain = []
-    for question in split.questions:
         document = split.find_gold(question)
         if document.sentences is not None:
             if not all(map(document.sentences.__contains__, question.evidence_sentences)):
@@ -7250,13 +7219,23 @@ def check_gold_documents(split: Split, *, is_check: bool) -> list[WarningRecord]
                 strange.append(f"{question.question_id}: {', '.join(ids)} in {', '.join(question.gold_ids)}")
         elif is_check and document.state == "plain" and question.evidence_sentences:
             plain.append(question.question_id)
-    return [
-        WarningRecord("gold documents that are not in the corpus", [] if is_usual else by_state["missing"]),
-        WarningRecord("gold documents outside the corpus folder, not opened", by_state["outside"]),
-        WarningRecord("gold documents that look like JSON but cannot be read as it", by_state["malformed"]),
-        WarningRecord("questions with gold sentences that are not in their document", strange),
-        WarningRecord("questions with gold sentences of a plain text, which has none", plain),
-    ]
+    drafted = [row for row in questions if row.synthetic is True and row.reviewed is not True]
+    warnings = {
+        "question IDs that occur more than once": find_repeated(row.question_id for row in questions),
+        "questions that a model drafted and no person has checked": [row.question_id for row in drafted],
+        "rubrics that lack a level": lacking,
+        "gold documents that are not in the corpus": documents["missing"],
+        "gold documents outside the corpus folder, not opened": documents["outside"],
+        "gold documents that look like JSON but cannot be read as it": documents["malformed"],
+        "questions with gold sentences that are not in their document": strange,
+        "questions with gold sentences of a plain text, which has none": plain,
+        "questions without evidence_sentences, which count as none": [
+            row.question_id for row in questions if row.lacks_evidence
+        ],
+        "questions with a blank gold answer": [row.question_id for row in checked if is_blank(row.answer)],
+        "questions without a rubric, not judged": [row.question_id for row in checked if not row.rubric],
+    }
+    return list_warnings(split.file.file, itertools.starmap(WarningRecord, warnings.items()))
 
 
 def check_predictions(file: FileData, split: Split, predictions: Predictions) -> list[WarningRecord]:
@@ -7386,8 +7365,7 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
 
 def find_citable(split: Split, doc_ids: Sequence[str]) -> tuple[set[str], bool]:
     """Return the IDs of the sentences of documents, and whether all of these documents have some."""
-    documents = {id(document): document for document in map(split.find_document, doc_ids)}.values()
-    sentences = [document.sentences for document in documents]
+    sentences = [split.find_document(doc_id).sentences for doc_id in dict.fromkeys(doc_ids)]
     return set(flatten(texts or () for texts in sentences)), bool(sentences) and None not in sentences
 
 

@@ -125,7 +125,7 @@ EXPECTED = "file not found in {}: expected dev_NAME_output.json"
         ),
         "folder": ("team1/dev.json", "--submissions teem1", "error: --submissions: not a folder: teem1"),
         "labels": ("lables.csv", "--labels labels.csv", "labels.csv: file not found in {}; found lables.csv"),
-        "no folder": ("x", "--labels no/l.csv", "no/l.csv: file not found in {}/no"),
+        "no folder": ("x", "--labels no/l.csv", "no/l.csv: file not found"),
     },
 )
 def test_missing_file(small: Project, name: str, arguments: str, message: str) -> None:
@@ -147,8 +147,7 @@ def test_link_that_leads_nowhere(small: Project) -> None:
 
 def test_missing_questions_file(small: Project) -> None:
     (small.folder / QUESTIONS).rename(small.folder / "NLP Project Data/dev_final.jsonl")
-    folder = small.folder / "NLP Project Data"
-    assert assert_refused(small) == [f"{QUESTIONS}: file not found in {folder}; found dev_final.jsonl"]
+    assert assert_refused(small) == [f"{QUESTIONS}: file not found; found dev_final.jsonl"]
 
 
 @pytest.mark.parametrize("indent", [None, 1])
