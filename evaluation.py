@@ -1004,8 +1004,6 @@ def read_file(path: str, problems: list[str], pattern: str = "", max_bytes: int 
     """Read a UTF-8 file, or add a problem. `pattern` is the form of a name of which users choose a part."""
     try:
         check_regular(path)
-        if path.lower().endswith((".xlsx", ".xls", ".ods", ".parquet")) and os.path.exists(path):
-            raise OSError(errno.EINVAL, "export it as CSV UTF-8 or JSON")
         size = os.path.getsize(path)
         if size > max_bytes:
             raise OSError(errno.EFBIG, f"{size / 1e6:.0f} MB, more than {max_bytes / 1e6:.0f}")
@@ -1017,8 +1015,8 @@ def read_file(path: str, problems: list[str], pattern: str = "", max_bytes: int 
         problems.append(explain_not_found(path, pattern))
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
-        advice = "save it as CSV UTF-8" if path.lower().endswith((".csv", ".tsv")) else "save as UTF-8"
-        problems.append(f"{path}:{line}: not UTF-8: byte 0x{data[error.start]:02x}; {advice}")
+        problem = f"not UTF-8: byte 0x{data[error.start]:02x}; save as UTF-8, a spreadsheet as CSV UTF-8"
+        problems.append(f"{path}:{line}: {problem}")
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         problems.append(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
     return FileData(InputFile(path, ""), None)
@@ -9220,9 +9218,6 @@ class Concern(Enum):
     ALL_CITED = WarningRecord("Nearly everything cited")
     UNJUDGED = WarningRecord("Judgements missing", advice="run again, or override them")
     UNANSWERED = WarningRecord("Half of the questions or more not answered")
-    NOTHING_RIGHT = WarningRecord(
-        "F1 of 0 with citations", advice="compare their IDs with those of the documents"
-    )
     BESIDE = WarningRecord("Files beside, not graded")
     FLAGGED = WarningRecord("Flagged answers", advice="read them and decide")
     DISPUTED = WarningRecord("Judges differ", advice="read the answers and decide")
@@ -9416,7 +9411,28 @@ def list_concerns(gradebook: Gradebook, submission: Submission) -> Iterator[tupl
     for reason in (*submission.reasons, *describe_warnings(submission.notices)):
         yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
     for system in submission.systems:
-        yield from list_system_concerns(gradebook, submission, system)
+        title = system.title if len(submission.systems) > 1 else submission.name
+        for oddity in system.oddities:
+            if oddity.kind in ODDITIES and oddity.cases:
+                yield ODDITIES[oddity.kind], LinkCell(title, page, oddity.describe())
+        for criterion in split.criteria:
+            ids = list_ids(system.find_missing(criterion))
+            if ids:
+                note = f"{criterion.prefix}{len(ids)} ({shorten_names(ids)})"
+                yield Concern.UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note, len(ids))
+        n_blank = sum(is_blank(answer.prediction.answer) for answer in system.answers)
+        if 2 * n_blank >= len(system.answers) > 0:
+            yield Concern.UNANSWERED, LinkCell(title, page, f"{n_blank} of {len(system.answers)}")
+        for answer in system.flagged:
+            note = f"{answer.id} ({', '.join(answer.flags)})"
+            yield Concern.FLAGGED, LinkCell(title, submission.link_page(split, answer.id), note)
+        for answer, criterion in system.disputed:
+            note = f"{criterion.prefix}{answer.id} ({criterion.describe_marks(answer)})"
+            yield Concern.DISPUTED, LinkCell(title, submission.link_page(split, answer.id), note)
+        for group in gradebook.equal_groups:
+            others = [other.title for other in group if other is not system]
+            if len(others) < len(group):
+                yield Concern.EQUAL, LinkCell(title, page, shorten_names(others))
     names = [system.name for system in submission.systems]
     if len(names) > 1 and FINAL_SYSTEM not in names:
         yield Concern.BEST, LinkCell(submission.name, page, f"best of {len(names)} systems")
@@ -9426,38 +9442,6 @@ def list_concerns(gradebook: Gradebook, submission: Submission) -> Iterator[tupl
             yield Concern.UNEQUAL, LinkCell(submission.name, link, decision.text)
     for name in find_files_beside(split, submission):
         yield Concern.BESIDE, LinkCell(submission.name, page, name)
-
-
-def list_system_concerns(
-    gradebook: Gradebook, submission: Submission, system: System
-) -> Iterator[tuple[Concern, LinkCell]]:
-    split = gradebook.split
-    page = submission.link_page(split)
-    title = system.title if len(submission.systems) > 1 else submission.name
-    for oddity in system.oddities:
-        if oddity.kind in ODDITIES and oddity.cases:
-            yield ODDITIES[oddity.kind], LinkCell(title, page, oddity.describe())
-    for criterion in split.criteria:
-        ids = list_ids(system.find_missing(criterion))
-        if ids:
-            note = f"{criterion.prefix}{len(ids)} ({shorten_names(ids)})"
-            yield Concern.UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note, len(ids))
-    n_blank = sum(is_blank(answer.prediction.answer) for answer in system.answers)
-    if 2 * n_blank >= len(system.answers) > 0:
-        yield Concern.UNANSWERED, LinkCell(title, page, f"{n_blank} of {len(system.answers)}")
-    f1 = system.find_mean(F1_MEASURE)
-    if f1.is_submitted and f1.value == 0:
-        yield Concern.NOTHING_RIGHT, LinkCell(title, page)
-    for answer in system.flagged:
-        note = f"{answer.id} ({', '.join(answer.flags)})"
-        yield Concern.FLAGGED, LinkCell(title, submission.link_page(split, answer.id), note)
-    for answer, criterion in system.disputed:
-        note = f"{criterion.prefix}{answer.id} ({criterion.describe_marks(answer)})"
-        yield Concern.DISPUTED, LinkCell(title, submission.link_page(split, answer.id), note)
-    for group in gradebook.equal_groups:
-        others = [other.title for other in group if other is not system]
-        if len(others) < len(group):
-            yield Concern.EQUAL, LinkCell(title, page, shorten_names(others))
 
 
 def build_attention_part(concerns: Mapping[Concern, Sequence[LinkCell]]) -> Part:

@@ -121,7 +121,7 @@ def no_gold(found: str, place: str = ": [0]") -> str:
     )
 
 
-NOT_UTF8 = "; save it as CSV UTF-8"
+NOT_UTF8 = "; save as UTF-8, a spreadsheet as CSV UTF-8"
 NO_ANSWER = (
     f"no row has a system's answer, as {', '.join(PREDICTION_NAMES)}, outputs, or answer beside a gold "
     "answer; found reference: run generate first, use --reference-check, or name it with --columns"
@@ -145,7 +145,7 @@ PROBLEMS: dict[str, tuple[object, str]] = {  # content of a file, and what its p
         "gold,output\nÖl,Öl\n".encode("cp1252"),
         f":2: not UTF-8: byte 0xd6{NOT_UTF8}",
     ),
-    "a table.xlsx": (b"PK\x03\x04\xff", ": cannot be read: export it as CSV UTF-8 or JSON"),
+    "a table.xlsx": (b"PK\x03\x04\xff", f":1: not UTF-8: byte 0xff{NOT_UTF8}"),
     "other names.csv": ("Frage,Soll,Ist\nWas?,a,b\n", no_gold("frage, soll, ist", ":2")),
     "no rows.csv": ("gold,output\n", ":1: no rows"),
     "no number.csv": (

@@ -603,7 +603,6 @@ ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases
     ),
     "Judgements missing: 3; run again, or override them": "late/a: 1 (q002); late/b: 2 (q001, q002)",
     "Half of the questions or more not answered: 1": "renamed: 2 of 2",
-    "F1 of 0 with citations: 1; compare their IDs with those of the documents": "beside",
     "Files beside, not graded: 3": (
         "beside: dev_own_output (1).json; beside: dev_own_output copy.json; beside: dev_own_output.json.bak"
     ),
@@ -619,8 +618,7 @@ ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases
 }
 REASONS = {
     "beside": (
-        "F1 of 0 with citations: compare their IDs with those of the documents; Files beside, not graded: "
-        "dev_own_output (1).json, dev_own_output copy.json, dev_own_output.json.bak"
+        "Files beside, not graded: dev_own_output (1).json, dev_own_output copy.json, dev_own_output.json.bak"
     ),
     "equal2": "Equal predictions: equal/own, same/own",
     "flagged": "Flagged answers: q002 (role-like): read them and decide",

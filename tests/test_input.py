@@ -50,7 +50,7 @@ def test_all_problems_of_all_files_are_listed(small: Project) -> None:
         f"{DOCUMENT}:1: the file is empty",
         "corpus/d3.json: Expected object, got array",
         'dev_simple_output.json: expected an object by question ID, {"q001": {...}, ...}, got a list',
-        f"{PREDICTIONS}:1: not UTF-8: byte 0xff; save as UTF-8",
+        f"{PREDICTIONS}:1: not UTF-8: byte 0xff; save as UTF-8, a spreadsheet as CSV UTF-8",
     ]
 
 

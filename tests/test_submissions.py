@@ -684,7 +684,7 @@ CUT_OFF = {"strong": '{"q001": {},\n\n"q002": {"ans', "other": CORRECT}
     {
         "not UTF-8": (
             {"strong": b"\xff"},
-            "dev_strong_output.json, line 1: not UTF-8: byte 0xff; save as UTF-8",
+            "dev_strong_output.json, line 1: not UTF-8: byte 0xff; save as UTF-8, a spreadsheet as CSV UTF-8",
         ),
         "a list": (
             {"strong": []},
