@@ -6840,11 +6840,14 @@ class CheckInputs(Command):
         if options.student_kit:
             return self.write_kit(options.student_kit, console)
         problems: list[str] = []
-        split = self.read_gold(problems, console)
+        split = read_split(options.split, problems, is_check=True)
+        problems += find_renumbered(split, read_last_gradebook(split, problems))
+        if problems:
+            split = split._replace(questions=[])  # where some cannot be read, no ID is called unknown
         submissions = read_submissions(split, options)
         ungraded = list(flatten(submission.problems for submission in submissions))
         has_any = any(submission.names for submission in submissions)
-        is_early = not (has_any or options.submissions or options.systems) and os.path.exists(split.file.file)
+        is_early = not (has_any or options.submissions or options.systems)
         if is_early:
             console.note(*ungraded)
             console.print("no predictions yet")
@@ -6866,17 +6869,6 @@ class CheckInputs(Command):
             console.error(f"error: problems in the input: {len(problems) + len(ungraded)}")
             return EXIT_BAD_INPUT
         return EXIT_INCOMPLETE if ungraded else EXIT_OK
-
-    def read_gold(self, problems: list[str], console: Console) -> Split:
-        """Return a split without questions if there are none, or if the rest could not be read."""
-        name = self.options.split
-        path = QUESTIONS_FILE.format(split=name)
-        if not os.path.exists(path):
-            console.note(f"{path} is not there: question IDs are not checked.")
-            return Split(name, InputFile(path, ""), [], read_corpus("*", []), others={})
-        split = read_split(name, problems, is_check=True)
-        problems += find_renumbered(split, read_last_gradebook(split, problems))
-        return split._replace(questions=[]) if problems else split
 
     def write_kit(self, folder: str, console: Console) -> int:
         split = self.options.split
@@ -13606,8 +13598,6 @@ def check_split(options: InputOptions | GenerateOptions, arguments: Sequence[str
     split = options.split
     for text in () if split in arguments else filter(is_split, arguments):
         raise UsageError(f"{text} was read as the value of an option: name the split first")
-    if isinstance(options, CheckOptions) and (options.submissions or glob.glob(f"{split}*")):
-        return  # predictions can be checked without the questions
     check_source(split, may_be_file=isinstance(options, GenerateOptions))
 
 
