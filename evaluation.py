@@ -203,7 +203,6 @@ MAX_CLUSTERS = 1_000  # beyond this, clusters are resampled in groups
 MAX_INTERVAL_VALUES = 25  # of a coefficient: its interval takes a table for each cluster
 MAX_COLUMNS = 200  # pairs of systems tested at a time, to bound memory
 FLIPS_AT_A_TIME = 1_000  # likewise
-POWER = 0.85  # for which a noticeable drop is computed; in simulations it is noticed in 76 to 98 %
 MAX_P = 0.05  # a difference is significant if its adjusted p is at most this
 MIN_SLICE = 3  # questions
 SAMPLE_SIZE = 100  # rows of a file whose fields are looked at, and fields of each
@@ -2279,25 +2278,19 @@ def flip_signs(sums: Array, resamples: int, seed: int) -> Iterator[Array]:
 class DropTest(NamedTuple):
     p: float
     p_adjusted: float  # for the number of samples
-    noticeable: float | None  # the smallest drop that is likely to be noticed; None if there is none
 
 
-def paired_drop_tests(samples: Sequence[Sample], scores: Sequence[Sample] = ()) -> list[DropTest]:
+def paired_drop_tests(samples: Sequence[Sample]) -> list[DropTest]:
     """Test whether the mean of each sample of differences is below 0, all together.
 
     A sample's z is its sum, divided by the root of the sum of its squared sums by cluster, which no flip
     changes. The adjusted p is the share of sign flips of whole clusters whose smallest z of all samples is at
     most the sample's (Westfall & Young 1993): the more alike samples are, the less it exceeds p. A sample
     whose sums are all 0 has p 1 and does not count.
-
-    `scores` has what each item of the samples can lose: `find_noticeable_drop` depends on it.
     """
     if not samples:
         return []
-    totals = sum_samples(samples)
-    sums = totals[:, :, 0]
-    sizes = totals[:, :, 1]
-    losses = sum_samples(scores)[:, :, 0] if scores else None
+    sums = sum_samples(samples)[:, :, 0]
     roots = np.sqrt((sums**2).sum(axis=0))
     scaled = sums / np.maximum(roots, 1e-12)
     flipped = np.concatenate(list(flip_signs(scaled, RESAMPLES, seed=0)))
@@ -2305,21 +2298,11 @@ def paired_drop_tests(samples: Sequence[Sample], scores: Sequence[Sample] = ()) 
     flipped[:, roots < 1e-12] = np.inf
     observed[roots < 1e-12] = np.inf
     smallest = np.sort(flipped.min(axis=1))
-    limit = smallest[int(MAX_P * len(smallest))]  # a z below it is significant
-    significant = smallest[smallest < limit - 1e-9]
-    critical = statistics.NormalDist().inv_cdf(1 - MAX_P)  # what it is at least, with many documents
-    if len(significant):
-        critical = max(critical, -float(significant[-1]))
     tests = []
-    for index, n in enumerate(sizes.sum(axis=0)):
-        noticeable = None
-        has_item = sizes[:, index] > 0
-        if losses is not None and 2.0 ** -np.count_nonzero(has_item) <= MAX_P:
-            drop = find_noticeable_drop(sums[has_item, index], losses[has_item, index], critical)
-            noticeable = drop and drop / float(n)
+    for index in range(len(samples)):
         p = float((flipped[:, index] <= observed[index]).mean())
         p_adjusted = float((smallest <= observed[index]).mean())
-        tests.append(DropTest(p, p_adjusted, noticeable))
+        tests.append(DropTest(p, p_adjusted))
     return tests
 
 
@@ -2327,33 +2310,6 @@ def sum_samples(samples: Sequence[Sample]) -> Array:
     """Return the sum and the number of items of each sample (a column) in each cluster (a row)."""
     n_clusters = max(sample.clusters.max(initial=-1) for sample in samples) + 1
     return merge_rows(np.stack([sample.tabulate(n_clusters) for sample in samples], axis=1))
-
-
-def find_noticeable_drop(gaps: Array, scores: Array, critical: float) -> float | None:
-    """Return the smallest drop of a sum that is likely to be noticed; None if the loss of all is not.
-
-    `gaps` and `scores` have the sums of each document's differences and scores of today. A share of the
-    documents loses all that it scores: the smallest one is searched for with which z = sum / sqrt(sum of
-    squares) is below -critical with a probability of POWER. Its mean and variance follow from the moments of
-    what the differences become (delta method). Few documents fall, so the sum is corrected for continuity by
-    what one of them has.
-    """
-    if not (scores > 0).any():
-        return None
-    shares = np.linspace(0.005, 1, 200)
-    moments = []
-    for power in (1, 2, 3, 4):
-        kept = (gaps**power).mean()
-        lost = ((gaps - scores) ** power).mean()
-        moments.append(kept + shares * (lost - kept))
-    m1, m2, m3, m4 = moments
-    m2 = np.maximum(m2, 1e-12)
-    drops = shares * scores.sum()
-    z = (scores[scores > 0].mean() - drops) / np.sqrt(len(gaps) * m2)
-    variance = (m2 - m1**2 - m1 / m2 * (m3 - m1 * m2) + m1**2 / (4 * m2**2) * (m4 - m2**2)) / m2
-    z += statistics.NormalDist().inv_cdf(POWER) * np.sqrt(np.maximum(variance, 0))
-    noticed = drops[z <= -critical]
-    return float(noticed[0]) if len(noticed) else None
 
 
 def compute_correlation(x: Array, y: Array) -> float | None:
@@ -2934,7 +2890,6 @@ class Change(Difference):
     """A change since a baseline, which is tested for a drop unless it does not count for the gate."""
 
     are_equal: bool = False  # the scores of all items
-    noticeable: float | None = None  # the smallest drop that the test is likely to notice
 
     @property
     def state(self) -> State:
@@ -2942,21 +2897,8 @@ class Change(Difference):
             return super().state
         return State.WORSE if self.p_adjusted <= MAX_P else State.NO_DROP
 
-    def describe_noticed(self) -> str:
-        """Return the smallest drop that is likely to be noticed, in words, or why none is named."""
-        if self.p is None:
-            return self.verdict
-        if not self.noticeable:
-            return "none can be noticed"
-        return format_number(self.noticeable, self.measure.digits)
-
     def build_block(self) -> dict[str, Any]:
-        return {
-            **super().build_block(),
-            "p_adjusted": self.p_adjusted,
-            "smallest_noticeable_drop": self.noticeable,
-            "smallest_noticeable_drop_reason": None if self.noticeable else self.describe_noticed(),
-        }
+        return {**super().build_block(), "p_adjusted": self.p_adjusted}
 
 
 class ChangesSince(msgspec.Struct):
@@ -3025,7 +2967,6 @@ def compare_runs(
     changes_since = {}
     tested: list[Change] = []
     gaps = []  # of each tested change: the differences of the items, positive if better
-    scores = []  # and what each item can lose
     for now, before in pairs:
         systems = {now.name: now.align(today.item_keys), BASELINE_SYSTEM: before.align(today.item_keys)}
         table = Table(today.items, systems)
@@ -3041,15 +2982,10 @@ def compare_runs(
                 tested.append(change)
                 measure = change.measure
                 gaps.append(table.subtract(measure, now.name, BASELINE_SYSTEM).scale(measure.direction))
-                ours = table.systems[now.name].values[measure.name]
-                theirs = table.systems[BASELINE_SYSTEM].values[measure.name]
-                lowest = measure.lowest if math.isfinite(measure.lowest) else 0
-                scores.append(table.items.replace_values(np.where(np.isnan(theirs), np.nan, ours - lowest)))
     # All together, and not system by system: p is adjusted for the number of tests.
-    for change, test in zip(tested, paired_drop_tests(gaps, scores), strict=True):
+    for change, test in zip(tested, paired_drop_tests(gaps), strict=True):
         change.p = test.p
         change.p_adjusted = test.p_adjusted
-        change.noticeable = test.noticeable and test.noticeable * change.measure.scale
     return changes_since
 
 
@@ -8762,17 +8698,15 @@ def build_baseline_part(
         return Part("")
     rows: list[list[Cell]] = []
     how = "sign flips over documents or questions, adjusted for all measures and systems"
-    estimated = "Noticed from: the smallest drop that is noticed in about 80 % of runs or more"
-    lines = [f"Baseline: {path}. Drops are tested by {how}. {estimated}."]
+    lines = [f"Baseline: {path}. Drops are tested by {how}."]
     lines += [f"{name}: not in the baseline" for name in new]
     for name, since in changes_since.items():
         for change in since.changes:
-            cells = [*list_difference_cells(change), change.describe_noticed(), change.verdict]
-            rows.append([name, change.measure.title, *cells])
+            rows.append([name, change.measure.title, *list_difference_cells(change), change.verdict])
         remarks = [*since.notes, *since.list_remarks()]
         remarks += [*since.list_obstacles(), *since.list_regressions()]
         lines += prefix_lines(name, remarks)
-    header = ["System", "Measure", "n", "Change", "p (adj.)", "Noticed from", "Verdict"]
+    header = ["System", "Measure", "n", "Change", "p (adj.)", "Verdict"]
     return Part("Changes since the baseline", header, rows, lines, n_names=2)
 
 

@@ -1,4 +1,4 @@
-"""Measure by simulation what the gate notices and names, and how often intervals hold the truth.
+"""Measure by simulation what the gate notices, and how often intervals hold the truth.
 
     python tests/bench_statistics.py [--runs N] [--quick]
 
@@ -117,98 +117,6 @@ def measure_drops() -> Iterator[Row]:
     lost = means[0] - means[1]
     yield Row("all measures by 10 points: the smallest drop", lost.min())
     yield Row("all measures by 10 points: the largest drop", lost.max())
-
-
-# ------------------------------------------------------------------ The drop that is named
-
-
-class Design(NamedTuple):
-    """How two runs without a real change are drawn, and which documents the items are about."""
-
-    what: str
-    kind: Literal["hits", "evidence", "levels"]
-    documents: Array
-    share: float = 0.8  # of hits
-    redrawn: float = 1.0  # share of the scores that are drawn again in the second run
-    n_columns: int = 5  # measures of all systems
-    noise: float = 0.0  # that all scores of the second run have
-
-
-UNEVEN = np.repeat(np.arange(24), np.random.default_rng(5).integers(1, 11, 24))
-LONG = np.repeat(np.arange(12), [30, 20, 10, 5, 5, 5, 4, 3, 2, 2, 2, 2])
-DESIGNS = (
-    Design("60 hits, about 1 changed, one measure", "hits", np.arange(60), redrawn=0.05, n_columns=1),
-    Design("60 hits, about 1 changed", "hits", np.arange(60), redrawn=0.05),
-    Design("60 hits, about 3 changed, one measure", "hits", np.arange(60), redrawn=0.15, n_columns=1),
-    Design("60 hits, about 3 changed", "hits", np.arange(60), redrawn=0.15),
-    Design("60 hits, nothing changed", "hits", np.arange(60), redrawn=0),
-    Design("24 hits of 0.9, nothing changed", "hits", np.arange(24), share=0.9, redrawn=0),
-    Design("8 hits of 0.9, nothing changed", "hits", np.arange(8), share=0.9, redrawn=0),
-    Design("24 hits of 0.7, independent runs", "hits", np.arange(24), share=0.7),
-    Design("40 hits of 0.95, independent runs", "hits", np.arange(40), share=0.95),
-    Design("100 hits, independent runs", "hits", np.arange(100)),
-    Design("100 hits of 0.95, independent runs", "hits", np.arange(100), share=0.95),
-    Design("24 hits about 13 documents, half redrawn", "hits", np.arange(24) % 13, 0.7, 0.5),
-    Design("300 hits about 60 documents, a third redrawn", "hits", np.arange(300) % 60, redrawn=0.3),
-    Design("24 documents of 1 to 10 hits, nothing changed", "hits", UNEVEN, redrawn=0),
-    Design("24 documents of 1 to 10 hits, a third redrawn", "hits", UNEVEN, redrawn=0.3),
-    Design("12 documents of 30 to 2 hits, a tenth redrawn", "hits", LONG, redrawn=0.1),
-    Design("60 hits, a tenth redrawn, 10 systems", "hits", np.arange(60), redrawn=0.1, n_columns=50),
-    Design("60 evidence scores, nothing changed", "evidence", np.arange(60), redrawn=0),
-    Design("60 evidence scores, about 3 changed", "evidence", np.arange(60), redrawn=0.05),
-    Design("60 evidence scores, all change a little", "evidence", np.arange(60), redrawn=0, noise=0.05),
-    Design("60 evidence scores, independent runs", "evidence", np.arange(60)),
-    Design("24 evidence scores about 13 documents", "evidence", np.arange(24) % 13, redrawn=0.3),
-    Design("60 levels 1 to 5, a third redrawn", "levels", np.arange(60), redrawn=0.3),
-    Design("24 levels 1 to 5, independent runs", "levels", np.arange(24)),
-)
-
-
-def draw_scores(random: Random, design: Design) -> Array:
-    shape = (design.n_columns, len(design.documents))
-    if design.kind == "hits":
-        return (random.random(shape) < design.share).astype(float)
-    if design.kind == "levels":
-        return random.choice(np.arange(1.0, 6.0), shape, p=[0.1, 0.1, 0.1, 0.2, 0.5])
-    scores = np.round(random.random(shape), 2)
-    scores[random.random(shape) < 0.25] = 0
-    scores[random.random(shape) < 0.45] = 1
-    return scores
-
-
-def draw_pair(random: Random, design: Design, drop: float = 0.0) -> tuple[Array, Array]:
-    """Return the scores of two runs. In the second documents lose all, so that column 0 falls by `drop`."""
-    before = draw_scores(random, design)
-    now = np.where(random.random(before.shape) < design.redrawn, draw_scores(random, design), before)
-    if design.noise:
-        now = np.clip(now + random.normal(0, design.noise, now.shape), 0, 1)
-    falls = random.random(design.documents.max() + 1) < drop / now[0].mean()
-    now[0] *= ~falls[design.documents]
-    return before, now
-
-
-def measure_named_drops(runs: int) -> Iterator[Row]:
-    """Count how often a drop is noticed that is as large as runs without a change name on average."""
-    for design in DESIGNS:
-        random = np.random.default_rng(3)
-        named = []
-        for _ in range(runs):
-            before, now = draw_pair(random, design)
-            test = evaluation.paired_drop_tests(
-                list_samples(now - before, design.documents), list_samples(now, design.documents)
-            )[0]
-            named.append(test.noticeable)
-        drops = [drop for drop in named if drop is not None]
-        drop = float(np.mean(drops))
-        n_worse = 0
-        for _ in range(runs):
-            before, now = draw_pair(random, design, drop)
-            n_worse += (
-                evaluation.paired_drop_tests(list_samples(now - before, design.documents))[0].p_adjusted
-                <= 0.05
-            )
-        unnamed = f", none in {1 - len(drops) / runs:.0%}" if len(drops) < runs else ""
-        yield Row(f"{design.what}: names {drop:.3f}{unnamed}", n_worse / runs, ">=", 0.75)
 
 
 # ------------------------------------------------------------------ False alarms of several systems
@@ -402,7 +310,6 @@ def main() -> int:
     rows = (
         *measure_drops(),
         *measure_gate(runs),
-        *measure_named_drops(runs),
         *measure_false_alarms(runs),
         *measure_means(5 * runs),
         *measure_differences(5 * runs),
