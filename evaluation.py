@@ -195,13 +195,11 @@ CONFIDENCE = 0.95
 MIN_CLUSTERS = 5  # with fewer documents an interval is not credible
 UNSEEN_VARIANCE = 0.02  # `add_ends` adds it for each score equal to the most common one
 UNSEEN_BETWEEN = 0.1  # and this to the variance within and between clusters
-RESAMPLES = 10_000  # of a bootstrap, and at least so many random sign flips
-FLIPS_PER_PAIR = 40  # of systems: with fewer flips the least p, times the number of pairs, exceeds MAX_P
-MAX_FLIPS = 200_000  # of random signs, however many pairs there are
+RESAMPLES = 10_000  # of a bootstrap, and random sign flips
 MAX_RESAMPLED_CELLS = 2_000_000  # clusters x resamples; many clusters need fewer resamples
 MAX_CLUSTERS = 1_000  # beyond this, clusters are resampled in groups
 MAX_INTERVAL_VALUES = 25  # of a coefficient: its interval takes a table for each cluster
-MAX_COLUMNS = 200  # pairs of systems tested at a time, to bound memory
+MAX_COLUMNS = 200  # samples tested at a time, to bound memory
 FLIPS_AT_A_TIME = 1_000  # likewise
 MAX_P = 0.05  # a difference is significant if its adjusted p is at most this
 MIN_SLICE = 3  # questions
@@ -1904,7 +1902,7 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
 # In: samples of scores. Out: intervals, p-values, coefficients. Questions about one document succeed or fail
 # together, so documents (clusters) are resampled, not questions. All random bytes come from SHAKE-128, so
 # that every version of Python and numpy has the same resamples. Read first: Sample, compute_mean_interval,
-# compute_difference_interval, paired_test, corrected_mean.
+# compute_difference_interval, paired_test, compute_p_values, corrected_mean.
 
 Array: TypeAlias = npt.NDArray[Any]
 Values: TypeAlias = Sequence[float] | Array
@@ -1948,13 +1946,14 @@ class Sample(NamedTuple):
         """Return other values of the same items, without the items that have none (NaN)."""
         return self._replace(values=values).select(~np.isnan(values))
 
-    def tabulate(self, n_clusters: int) -> Array:
-        """Return a row for each of at least so many clusters: its sum and its size."""
-        return np.stack([np.bincount(self.clusters, part, n_clusters) for part in self.addends], axis=1)
+    def renumber(self) -> Sample:
+        """Return the items with numbers that only clusters with items have, in the same order."""
+        _, numbers = np.unique(self.clusters, return_inverse=True)
+        return self._replace(clusters=numbers)
 
     def sum_clusters(self) -> Array:
-        """Return the rows of the clusters that have items, in the order of their numbers."""
-        rows = self.tabulate(0)
+        """Return the sum and the size of each cluster that has items, in the order of their numbers."""
+        rows = np.stack([np.bincount(self.clusters, part) for part in self.addends], axis=1)
         return rows[rows[:, 1] > 0]
 
 
@@ -2169,6 +2168,7 @@ def round_interval(low: float, high: float) -> Interval:
     return Interval(round(float(low), 12) + 0.0, round(float(high), 12) + 0.0)
 
 
+@functools.lru_cache(maxsize=1_000)
 def compute_t_quantile(p: float, df: float) -> float:
     """Return the p-quantile of Student's t distribution with `df` degrees of freedom, 0 < p < 1.
 
@@ -2220,96 +2220,95 @@ def paired_test(
     if alternative not in ("two-sided", "less", "greater"):
         raise ValueError(f"alternative: expected two-sided, less or greater, got {alternative!r}")
     differences = [y - x if alternative == "greater" else x - y for x, y in zip(a, b, strict=True)]
-    sample = make_sample(differences, clusters)
-    return paired_tests([sample], alternative != "two-sided", resamples, seed)[0]
+    sample = make_sample(differences, clusters).renumber()
+    largest = float(abs(sample.values).max(initial=0)) or 1.0
+    scaled = functools.partial(sample.scale, 1 / largest)
+    is_one_sided = alternative != "two-sided"
+    tested = compute_p_values([scaled], is_one_sided=is_one_sided, resamples=resamples, seed=seed)
+    return float(tested.p[0])
 
 
-def paired_tests(
-    samples: Sequence[Sample], is_one_sided: bool = False, resamples: int = RESAMPLES, seed: int = 0
-) -> list[float]:
-    """Return the `paired_test` of each sample of differences, one-sided ("less") or not."""
-    p_values = [1.0] * len(samples)
-    groups: dict[bytes, list[int]] = defaultdict(list)  # of samples of the same items
-    for index, sample in enumerate(samples):
-        groups[sample.clusters.tobytes()].append(index)
-    for group in groups.values():
-        for start in range(0, len(group), MAX_COLUMNS):
-            indices = group[start : start + MAX_COLUMNS]
-            columns = [samples[index].sum_clusters()[:, 0] for index in indices]
-            shares = count_extreme_flips(np.stack(columns, axis=1), is_one_sided, resamples, seed)
-            for index, share in zip(indices, shares.tolist(), strict=True):
-                p_values[index] = share
-    return p_values
+class PValues(NamedTuple):
+    p: Array  # of each sample alone
+    p_adjusted: Array  # for all samples that are tested together
 
 
-def count_extreme_flips(sums: Array, is_one_sided: bool, resamples: int, seed: int) -> Array:
-    """Return p of each column of sums by cluster: the share of flips that are at least as extreme."""
-    sums = merge_rows(sums)
-    total = sums.sum(axis=0)
-    tolerance = 1e-9 * abs(sums).sum(axis=0)  # keeps sums equal that differ only in rounding
-    n_flips = 0
-    hits = np.zeros(len(total))
-    for flipped in flip_signs(sums, resamples, seed):
-        n_flips += len(flipped)
-        if is_one_sided:
-            hits += (flipped <= total + tolerance).sum(axis=0)
-        else:
-            hits += (abs(flipped) >= abs(total) - tolerance).sum(axis=0)
-    return hits / n_flips
-
-
-def flip_signs(sums: Array, resamples: int, seed: int) -> Iterator[Array]:
-    """Yield the columns' totals with flipped signs of whole clusters, a row for each flip, in blocks."""
-    n_clusters = len(sums)
-    total = sums.sum(axis=0)
-    if n_clusters < resamples.bit_length():  # all 2^clusters flips; else the observed totals and random ones
-        packed = np.arange(2**n_clusters, dtype="<u4").view(np.uint8).reshape(-1, 4)
-    else:
-        yield total[np.newaxis]
-        width = -(-n_clusters // 8)
-        noise = hashlib.shake_128(f"flip {seed}".encode()).digest(resamples * width)
-        packed = np.frombuffer(noise, np.uint8).reshape(resamples, width)
-    for start in range(0, len(packed), FLIPS_AT_A_TIME):
-        block = packed[start : start + FLIPS_AT_A_TIME]
-        is_kept = np.unpackbits(block, axis=1, count=n_clusters, bitorder="little")  # a row per flip
-        yield 2 * (is_kept @ sums) - total
-
-
-class DropTest(NamedTuple):
-    p: float
-    p_adjusted: float  # for the number of samples
-
-
-def paired_drop_tests(samples: Sequence[Sample]) -> list[DropTest]:
-    """Test whether the mean of each sample of differences is below 0, all together.
+def compute_p_values(
+    samples: Sequence[Callable[[], Sample]],
+    *,
+    is_one_sided: bool = False,
+    is_stepwise: bool = False,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> PValues:
+    """Test whether the mean of each sample of differences is 0, or on one side not below 0, all together.
 
     A sample's z is its sum, divided by the root of the sum of its squared sums by cluster, which no flip
-    changes. The adjusted p is the share of sign flips of whole clusters whose smallest z of all samples is at
-    most the sample's (Westfall & Young 1993): the more alike samples are, the less it exceeds p. A sample
+    changes. p is the share of sign flips of whole clusters with a z at least as extreme as the sample's. The
+    adjusted p is the share of flips whose most extreme z of all samples is (Westfall & Young 1993): the more
+    alike samples are, the less it exceeds p. Stepwise, samples that are more extreme are left out of this,
+    as they have been rejected before; then an adjusted p is at least that of the sample before. A sample
     whose sums are all 0 has p 1 and does not count.
+
+    Each sample is a function that returns it. It is called twice, so that few samples are in memory at once.
     """
-    if not samples:
-        return []
-    sums = sum_samples(samples)[:, :, 0]
-    roots = np.sqrt((sums**2).sum(axis=0))
-    scaled = sums / np.maximum(roots, 1e-12)
-    flipped = np.concatenate(list(flip_signs(scaled, RESAMPLES, seed=0)))
-    observed = scaled.sum(axis=0) + 1e-9  # keeps z equal that differ only in rounding
-    flipped[:, roots < 1e-12] = np.inf
-    observed[roots < 1e-12] = np.inf
-    smallest = np.sort(flipped.min(axis=1))
-    tests = []
-    for index in range(len(samples)):
-        p = float((flipped[:, index] <= observed[index]).mean())
-        p_adjusted = float((smallest <= observed[index]).mean())
-        tests.append(DropTest(p, p_adjusted))
-    return tests
+    orient = np.negative if is_one_sided else np.abs
+    n_clusters = 0
+    extremes = np.full(len(samples), -np.inf)
+    for position, get_sample in enumerate(samples):
+        sums = standardize_sums(get_sample())
+        n_clusters = max(n_clusters, len(sums))
+        if sums.any():
+            extremes[position] = orient(sums.sum()) - 1e-9  # keeps z equal that differ only in rounding
+    order = np.argsort(extremes, kind="stable")[np.count_nonzero(np.isinf(extremes)) :]
+    limits = extremes[order]
+    flips = draw_flips(n_clusters, resamples, seed)
+    most_extreme = np.full(len(flips), -np.inf)
+    hits = np.zeros(len(order))
+    joint_hits: Array = np.zeros(len(order))
+    for start in range(0, len(order), MAX_COLUMNS):
+        chunk = slice(start, start + MAX_COLUMNS)
+        columns = np.zeros((n_clusters, len(order[chunk])))
+        for column, position in zip(columns.T, order[chunk], strict=True):
+            sums = standardize_sums(samples[position]())
+            column[: len(sums)] = sums
+        for first in range(0, len(flips), FLIPS_AT_A_TIME):
+            block = slice(first, first + FLIPS_AT_A_TIME)
+            bits = np.unpackbits(flips[block], axis=1, count=n_clusters, bitorder="little")
+            z = orient(columns.T @ (2.0 * bits.T - 1))  # a row for each sample
+            hits[chunk] += (limits[chunk] <= z.T).sum(axis=0)
+            # From the least extreme sample on: what is the most extreme z of those not yet rejected?
+            so_far = most_extreme[block]
+            for row in z:  # np.maximum.accumulate takes three times as long
+                so_far = np.maximum(row, so_far, out=row)
+            most_extreme[block] = so_far
+            joint_hits[chunk] += (limits[chunk] <= z.T).sum(axis=0)
+    if is_stepwise:
+        joint_hits = np.maximum.accumulate(joint_hits[::-1])[::-1]
+    else:
+        joint_hits = len(flips) - np.searchsorted(np.sort(most_extreme), limits)
+    tested = PValues(np.ones(len(samples)), np.ones(len(samples)))
+    tested.p[order] = hits / len(flips)
+    tested.p_adjusted[order] = joint_hits / len(flips)
+    return tested
 
 
-def sum_samples(samples: Sequence[Sample]) -> Array:
-    """Return the sum and the number of items of each sample (a column) in each cluster (a row)."""
-    n_clusters = max(sample.clusters.max(initial=-1) for sample in samples) + 1
-    return merge_rows(np.stack([sample.tabulate(n_clusters) for sample in samples], axis=1))
+def standardize_sums(sample: Sample) -> Array:
+    """Return a sample's sums by cluster, divided by the root of the sum of their squares; else they are 0."""
+    sums = np.bincount(sample.clusters % MAX_CLUSTERS, sample.values)  # many clusters: in groups
+    root = math.sqrt(float((sums**2).sum()))
+    return sums / root if root >= 1e-12 else np.zeros_like(sums)
+
+
+@functools.lru_cache(maxsize=8)
+def draw_flips(n_clusters: int, resamples: int, seed: int) -> Array:
+    """Return sign flips of clusters, each a row of packed bits: all, or none flipped and random ones."""
+    if n_clusters < resamples.bit_length():
+        return np.arange(2**n_clusters, dtype="<u4").view(np.uint8).reshape(-1, 4)
+    width = -(-n_clusters // 8)
+    noise = hashlib.shake_128(f"flip {seed}".encode()).digest(resamples * width)
+    packed = np.frombuffer(noise, np.uint8).reshape(resamples, width)
+    return np.concatenate([np.full((1, width), 255, np.uint8), packed])
 
 
 def compute_correlation(x: Array, y: Array) -> float | None:
@@ -2318,17 +2317,6 @@ def compute_correlation(x: Array, y: Array) -> float | None:
     y_deviations = y - y.mean()
     squares = float((x_deviations**2).sum() * (y_deviations**2).sum())
     return float((x_deviations * y_deviations).sum()) / math.sqrt(squares) if squares > 1e-18 else None
-
-
-def adjust_holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values adjusted for their number, in the given order (Holm 1979)."""
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    adjusted = [0.0] * len(p_values)
-    highest = 0.0
-    for rank, index in enumerate(order):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = highest
-    return adjusted
 
 
 class CorrectedMean(NamedTuple):
@@ -2575,7 +2563,6 @@ class State(Enum):
     NO_DROP = "no significant drop"
     NOT_TESTED = "not tested"
     NOT_COMPARABLE = "not comparable"
-    TOO_MANY_SYSTEMS = "too many systems to tell"
     NOT_SUBMITTED = "not submitted"
     MISSING_JUDGEMENTS = "judgements missing"
     NOT_JUDGED = "not judged"
@@ -2635,6 +2622,17 @@ class Table(msgspec.Struct):
         systems = {name: scores.select(rows) for name, scores in self.systems.items()}
         keys = [self.item_keys[row] for row in rows] if self.item_keys else ()
         return Table(self.items.select(rows), systems, keys)
+
+    def select_measured(self, measure: Measure) -> Table:
+        """Return the systems and the items that have a measure, and number the clusters of these anew."""
+        systems = {}
+        has_score = np.zeros(self.items.n, bool)
+        for name, scores in self.systems.items():
+            if measure.name in scores.values:
+                systems[name] = scores
+                has_score |= ~np.isnan(scores.values[measure.name])
+        part = Table(self.items, systems).select(np.flatnonzero(has_score))
+        return Table(part.items.renumber(), part.systems)
 
     def subtract(self, measure: Measure, system: str, other: str) -> Sample:
         """Return the system's scores less those of another one, for the items of which both have scores."""
@@ -2730,7 +2728,7 @@ class Difference(msgspec.Struct):
     reason: str = ""  # says more than the obstacle
     interval: Interval | None = None
     p: float | None = None
-    p_adjusted: float | None = None  # for the number of tests
+    p_adjusted: float | None = None  # for all that is tested together
 
     @property
     def state(self) -> State:
@@ -2763,7 +2761,7 @@ class Difference(msgspec.Struct):
             "difference": self.difference,
             "ci95": self.interval,
             "p": self.p,
-            "p_holm": self.p_adjusted,
+            "p_adjusted": self.p_adjusted,
             "verdict": self.verdict,
         }
 
@@ -2772,18 +2770,21 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
     """Compare every pair of systems on every measure: the earlier system minus the later one."""
     differences = []
     for measure in measures:
-        names = [name for name, scores in table.systems.items() if measure.name in scores.values]
-        rows = [Difference(*pair, measure) for pair in itertools.combinations(names, 2)]
+        part = table.select_measured(measure)
+        rows = [Difference(*pair, measure) for pair in itertools.combinations(part.systems, 2)]
         for row in rows:
-            measure_difference(table, row)
+            measure_difference(part, row)
         tested = [row for row in rows if row.n and not row.obstacle]
-        if len(tested) > MAX_P * (MAX_FLIPS + 1):  # no p, adjusted for so many, can be MAX_P
-            for row in tested:
-                row.obstacle = State.TOO_MANY_SYSTEMS
-        else:
-            add_p_values(table, tested)
+        gaps = [functools.partial(part.subtract, measure, row.system, row.other) for row in tested]
+        add_p_values(tested, compute_p_values(gaps, is_stepwise=True))
         differences += [row for row in rows if row.n or row.obstacle]
     return differences
+
+
+def add_p_values(rows: Iterable[Difference], tested: PValues) -> None:
+    for row, p, p_adjusted in zip(rows, tested.p.tolist(), tested.p_adjusted.tolist(), strict=True):
+        row.p = p
+        row.p_adjusted = p_adjusted
 
 
 def measure_difference(table: Table, row: Difference) -> Sample:
@@ -2804,16 +2805,6 @@ def measure_difference(table: Table, row: Difference) -> Sample:
         largest = (measure.highest - measure.lowest) * measure.scale
         row.interval = compute_difference_interval(gaps.scale(measure.scale), largest)
     return gaps
-
-
-def add_p_values(table: Table, rows: Sequence[Difference]) -> None:
-    """Add p, and p adjusted for the number of these tests (Holm)."""
-    gaps = [table.subtract(row.measure, row.system, row.other) for row in rows]
-    n_flips = min(max(RESAMPLES, FLIPS_PER_PAIR * len(rows)), MAX_FLIPS)
-    p_values = paired_tests(gaps, resamples=n_flips)
-    for row, p, p_holm in zip(rows, p_values, adjust_holm(p_values), strict=True):
-        row.p = p
-        row.p_adjusted = p_holm
 
 
 def list_differences(differences: Iterable[Difference], system: str) -> list[dict[str, Any]]:
@@ -2897,9 +2888,6 @@ class Change(Difference):
             return super().state
         return State.WORSE if self.p_adjusted <= MAX_P else State.NO_DROP
 
-    def build_block(self) -> dict[str, Any]:
-        return {**super().build_block(), "p_adjusted": self.p_adjusted}
-
 
 class ChangesSince(msgspec.Struct):
     """The changes of a system since a baseline, over the questions that both have with the same gold."""
@@ -2981,11 +2969,10 @@ def compare_runs(
             if not change.obstacle and change.measure.name in gate:
                 tested.append(change)
                 measure = change.measure
-                gaps.append(table.subtract(measure, now.name, BASELINE_SYSTEM).scale(measure.direction))
+                gap = table.subtract(measure, now.name, BASELINE_SYSTEM)
+                gaps.append(functools.partial(gap.scale, measure.direction))
     # All together, and not system by system: p is adjusted for the number of tests.
-    for change, test in zip(tested, paired_drop_tests(gaps), strict=True):
-        change.p = test.p
-        change.p_adjusted = test.p_adjusted
+    add_p_values(tested, compute_p_values(gaps, is_one_sided=True))
     return changes_since
 
 
@@ -5502,18 +5489,18 @@ def build_comparison_part(differences: Sequence[Difference]) -> Part:
             row = difference.mirror()
             pair = f"{row.system} - {row.other}"
             rows.append([pair, row.measure.title, *list_difference_cells(row), row.verdict])
-    header = ["Pair", "Measure", "n", "Difference", "p (Holm)", "Verdict"]
+    header = ["Pair", "Measure", "n", "Difference", "p (adj.)", "Verdict"]
     lines = []
     if rows and not lists_all:
         lines.append("Only significant differences are listed; the results have all.")
     elif not lists_all:
-        is_hidden = any(row.state is State.TOO_MANY_SYSTEMS for row in differences)
-        state = State.TOO_MANY_SYSTEMS if is_hidden else State.NO_DIFFERENCE
-        lines.append(f"{state.value.capitalize()} among {len(pairs)} pairs.")
+        lines.append(f"{State.NO_DIFFERENCE.value.capitalize()} among {len(pairs)} pairs.")
     for verdict, titles in left_out.items():
         lines.append(f"Left out, {verdict}: {', '.join(dict.fromkeys(titles))}.")
     if rows and len(pairs) > 1:
-        lines.append("Intervals are of one pair each, p and verdicts of all pairs.")
+        lines.append("Intervals are of one pair each; p is adjusted for all pairs of a measure.")
+    if rows and len({row.measure.name for row in differences if row.p is not None}) > 1:
+        lines.append("Over five measures, equal systems get some verdict in one of ten to one of five runs.")
     return Part("Comparison", header, rows, lines, n_names=2)
 
 
@@ -9951,7 +9938,7 @@ def render_split_text(submission: Submission, split: Split) -> str:
         lines = ["", *describe_certainty(systems, split.measures, submission.differences)]
         blocks += [
             render_text([build_systems_part("System comparison", systems, split.measures, lines)]),
-            "\n--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---",
+            "\n--- PAIRED DIFFERENCES (sign flips over documents, adjusted for the pairs of a measure) ---",
             *([render_text_table(pairs)] if pairs.rows else []),
             *pairs.lines,
         ]
@@ -10073,9 +10060,8 @@ def describe_certainty(
     lines = ["; ".join([f"{IN_BRACKETS}, by {n_documents} gold documents", *by_measure]) + "."]
     if n_documents < MIN_CLUSTERS:
         lines = [f"No intervals: fewer than {MIN_CLUSTERS} documents: {n_documents}."]
-    n_tested = Counter(row.measure.name for row in differences if row.p is not None)
-    n_pairs = min(n_tested.values(), default=0)
-    if n_pairs * 2.0 ** (1 - n_documents) > MAX_P:  # times the smallest possible p
+    smallest_p = 2.0 ** (1 - n_documents)  # also if it is adjusted for many pairs
+    if smallest_p > MAX_P and any(row.p is not None for row in differences):
         lines.append(f"No difference can be significant: too few documents ({n_documents}).")
     return [*lines, *dict.fromkeys(flatten(system.origins for system in systems))]
 
