@@ -2604,6 +2604,7 @@ class Scores(msgspec.Struct):
     values: dict[str, Array] = {}
     not_submitted: set[str] = set()  # measures of what the system lacks: they are 0, and reports say so
     obstacles: dict[str, State] = {}  # of measures that are not compared
+    judges: dict[str, JudgedBy] = {}  # of the measures whose scores a model or people gave
 
     def select(self, rows: Array) -> Scores:
         """Return the scores at some positions; at -1 is an item without any."""
@@ -2616,7 +2617,7 @@ class Table(msgspec.Struct):
 
     items: Sample
     systems: dict[str, Scores] = {}
-    item_keys: Sequence[ItemKey] = ()  # if the items are compared with earlier results
+    item_keys: Sequence[ItemKey] = ()  # if the items are compared with those of an earlier run
 
     def select(self, rows: Array) -> Table:
         systems = {name: scores.select(rows) for name, scores in self.systems.items()}
@@ -2729,6 +2730,7 @@ class Difference(msgspec.Struct):
     interval: Interval | None = None
     p: float | None = None
     p_adjusted: float | None = None  # for all that is tested together
+    is_one_sided: bool = False  # tested only for whether it is worse
 
     @property
     def state(self) -> State:
@@ -2737,7 +2739,7 @@ class Difference(msgspec.Struct):
         if self.p_adjusted is None:
             return State.NOT_TESTED
         if self.p_adjusted > MAX_P:
-            return State.NO_DIFFERENCE
+            return State.NO_DROP if self.is_one_sided else State.NO_DIFFERENCE
         return State.BETTER if (self.difference or 0) * self.measure.direction > 0 else State.WORSE
 
     @property
@@ -2830,37 +2832,154 @@ class JudgedBy(NamedTuple):
         return f"{title}|{judge}|prompt:{self.prompt_hash[:8]}|v:{VERSION}"
 
 
-class ScoredRun(msgspec.Struct):
-    """The scores of one system in a run: today's, or one that a results file has stored."""
+# -- Changes since an earlier run, which is one more system of the table
 
-    name: str
+
+class EarlierRun(NamedTuple):
+    """A system as earlier results have it."""
+
+    file: InputFile
     item_keys: Sequence[ItemKey]
     scores: Scores
     measures: Sequence[Measure]
-    signatures: dict[str, JudgedBy]  # of the measures whose scores a model or people gave
-
-    def align(self, keys: Iterable[ItemKey]) -> Scores:
-        """Return the scores of the items with these keys; NaN for an item that the run lacks."""
-        positions = {key: position for position, key in enumerate(self.item_keys)}
-        return self.scores.select(np.array([positions.get(key, -1) for key in keys], np.intp))
-
-    def explain_obstacle(self, measure: Measure, before: ScoredRun) -> str:
-        """Return why the scores of a measure cannot be compared with earlier ones; "" if they can."""
-        then = before.signatures.get(measure.name)
-        now = self.signatures.get(measure.name)
-        if measure.name not in self.scores.values:
-            return "not judged" if then else "not measured now"
-        if then is None or now is None:
-            return "" if then == now else f"not judged{'' if then else ' in the baseline'}"
-        if then.model != now.model:
-            return f"judged by {then.model or 'people'}, now by {now.model or 'people'}"
-        return "" if then.prompt_hash == now.prompt_hash else "judged with another prompt"
 
 
-class StoredRun(ScoredRun):
-    """A run as a results file has it: its table of scores, the keys of its gold, and its judges."""
+class ChangesSince(msgspec.Struct):
+    """The changes of a system since an earlier run, over the questions that both have with the same gold."""
 
-    file: InputFile
+    system: str
+    file: InputFile  # the baseline
+    n_questions: int  # in common, with the same gold
+    n_possible: int  # questions that the larger of the two has
+    n_documents: int  # of the questions in common
+    changes: list[Difference] = []
+    lost: list[str] = []  # titles of the measures that the system does not submit any more
+    equal: list[str] = []  # titles of the measures by which no question has changed
+    notes: list[str] = []  # on what differs, and is compared
+
+    def list_checks(self) -> list[Check]:
+        """Return what is worse, what keeps the gate from telling, and what is as it should be."""
+        checks = []
+        unknown: dict[str, list[str]] = defaultdict(list)
+        for change in self.changes:
+            name = f"{self.system}: {change.measure.title}"
+            if change.state is State.WORSE:
+                _, gap, p = list_difference_cells(change)
+                checks.append(Check(name, worse=f"{name} {gap} against the baseline, p {p}"))
+            elif change.state is State.NO_DROP:
+                checks.append(Check(f"{name} against the baseline"))
+            elif change.obstacle:
+                unknown[change.verdict].append(change.measure.title)
+        if self.lost:
+            line = f"{self.system}: in the baseline, and not submitted now: {', '.join(self.lost)}"
+            checks.append(Check(line, worse=line))
+        reasons = [f"not compared with the baseline: {', '.join(unknown[why])}: {why}" for why in unknown]
+        if not self.n_questions:
+            reasons = ["no question in common with the baseline has the same gold"]
+        elif 2 * self.n_questions < self.n_possible:
+            common = f"{self.n_questions} of {self.n_possible} questions"
+            reasons.insert(0, f"only {common} are in common with the baseline, with the same gold")
+        return checks + [Check(line, obstacle=line) for line in prefix_lines(self.system, reasons)]
+
+    def list_remarks(self) -> list[str]:
+        """Return notes, and what is better than in the baseline, which is not tested, or equal."""
+        better = []
+        for change in self.changes:
+            if (change.difference or 0) * change.measure.direction > 0:
+                better.append(change.measure.title)
+        cases = {"better than in the baseline (not tested)": better, "all are equal": self.equal}
+        remarks = [f"{what}: {', '.join(titles)}" for what, titles in cases.items() if titles]
+        return prefix_lines(self.system, [*self.notes, *remarks])
+
+    def build_block(self) -> dict[str, Any]:
+        return {
+            **self.file.build_block(),
+            "questions": self.n_questions,
+            "documents": self.n_documents,
+            "differences": [change.build_block() for change in self.changes],
+            "not_submitted": self.lost,
+            "notes": self.notes,
+        }
+
+
+def compare_with_earlier_runs(
+    today: Table, runs: Mapping[str, EarlierRun], measures: Iterable[Measure], gate: Collection[str]
+) -> dict[str, ChangesSince]:
+    """Compare systems with earlier runs of these. Measures of the `gate` are tested for a drop."""
+    titled = {measure.name: measure for measure in measures}
+    changes_since = {}
+    tested: list[Difference] = []
+    gaps = []  # of each tested change: the differences of the items, positive if better
+    for name in filter(runs.__contains__, today.systems):
+        run = runs[name]
+        table = align_runs(today, run)
+        n_possible = max(len(today.item_keys), len(run.item_keys))
+        n_documents = len(table.items.sum_clusters())
+        since = ChangesSince(name, run.file, table.items.n, n_possible, n_documents)
+        for stored in run.measures:
+            if run.scores.obstacles.get(stored.name) is not State.NOT_SUBMITTED:
+                add_change(since, table, titled.get(stored.name, stored), gate)
+        changes_since[name] = since
+        for change in since.changes:
+            if change.measure.name in gate and not change.obstacle:
+                tested.append(change)
+                gap = table.subtract(change.measure, name, BASELINE_SYSTEM)
+                gaps.append(functools.partial(gap.scale, change.measure.direction))
+    # All together, and not system by system: p is adjusted for the number of tests.
+    add_p_values(tested, compute_p_values(gaps, is_one_sided=True))
+    return changes_since
+
+
+def align_runs(today: Table, earlier: EarlierRun) -> Table:
+    """Return the items that an earlier run has as well, and this run as one more system."""
+    positions = {key: position for position, key in enumerate(earlier.item_keys)}
+    common = [row for row, key in enumerate(today.item_keys) if key in positions]
+    table = today.select(np.array(common, np.intp))
+    rows = np.array([positions[key] for key in table.item_keys], np.intp)
+    table.systems[BASELINE_SYSTEM] = earlier.scores.select(rows)
+    return table
+
+
+def add_change(since: ChangesSince, table: Table, measure: Measure, gate: Collection[str]) -> None:
+    """Add the change by a measure, which is not tested yet."""
+    now = table.systems[since.system]
+    before = table.systems[BASELINE_SYSTEM]
+    is_in_gate = measure.name in gate
+    change = Difference(since.system, BASELINE_SYSTEM, measure, is_one_sided=True)
+    gaps = measure_difference(table, change)
+    if change.obstacle is State.NOT_SUBMITTED:
+        since.lost += [measure.title] if is_in_gate else []
+        return
+    since.changes.append(change)
+    if gaps.n and not gaps.values.any():
+        since.equal.append(measure.title)
+    if not is_in_gate:  # other measures, such as latency, are compared whatever has changed
+        change.obstacle = None
+        return
+    change.reason = explain_obstacle(measure.name, now, before)
+    if not (change.reason or change.obstacle or change.n):
+        change.reason = "no question in common has it"
+    if change.reason:
+        change.obstacle = change.obstacle or State.NOT_COMPARABLE
+        change.interval = None
+    then = before.judges.get(measure.name)
+    judge = now.judges.get(measure.name)
+    if then and judge and then.repeats != judge.repeats:
+        note = f"repeats of each judgement: {then.repeats} in the baseline, {judge.repeats} now"
+        since.notes += [] if note in since.notes else [note]
+
+
+def explain_obstacle(name: str, now: Scores, before: Scores) -> str:
+    """Return why the scores of a measure cannot be compared with earlier ones; "" if they can."""
+    then = before.judges.get(name)
+    judge = now.judges.get(name)
+    if name not in now.values:
+        return "not judged" if then else "not measured now"
+    if then is None or judge is None:
+        return "" if then == judge else f"not judged{'' if then else ' in the baseline'}"
+    if then.model != judge.model:
+        return f"judged by {then.model or 'people'}, now by {judge.model or 'people'}"
+    return "" if then.prompt_hash == judge.prompt_hash else "judged with another prompt"
 
 
 def restore_scores(rows: Sequence[JsonRow], measures: Iterable[Measure], problems: list[str]) -> Scores:
@@ -2875,138 +2994,6 @@ def restore_scores(rows: Sequence[JsonRow], measures: Iterable[Measure], problem
             elif score is not None:
                 problems.append(f"{row.locate()}{measure.name}: expected a number, at most {MAX_RATING:,}")
     return scores
-
-
-class Change(Difference):
-    """A change since a baseline, which is tested for a drop unless it does not count for the gate."""
-
-    are_equal: bool = False  # the scores of all items
-
-    @property
-    def state(self) -> State:
-        if self.obstacle or self.p_adjusted is None:
-            return super().state
-        return State.WORSE if self.p_adjusted <= MAX_P else State.NO_DROP
-
-
-class ChangesSince(msgspec.Struct):
-    """The changes of a system since a baseline, over the questions that both have with the same gold."""
-
-    file: InputFile  # the baseline
-    n_questions: int  # in common, with the same gold
-    n_possible: int  # questions that the larger of the two has
-    n_documents: int  # of the questions in common
-    changes: list[Change] = []
-    lost: list[str] = []  # titles of the measures that the system does not submit any more
-    notes: dict[str, None] = {}  # on what differs, and is compared
-
-    def list_regressions(self) -> list[str]:
-        """Return what is worse than in the baseline, one line each."""
-        lines = []
-        for change in self.changes:
-            if change.state is State.WORSE:
-                _, gap, p = list_difference_cells(change)
-                lines.append(f"{change.measure.title} {gap} against the baseline, p {p}")
-        if self.lost:
-            lines.append(f"in the baseline, and not submitted now: {', '.join(self.lost)}")
-        return lines
-
-    def list_remarks(self) -> list[str]:
-        """Return what is better than in the baseline, which is not tested, and what is equal."""
-        better = []
-        for change in self.changes:
-            if (change.difference or 0) * change.measure.direction > 0:
-                better.append(change.measure.title)
-        equal = [change.measure.title for change in self.changes if change.are_equal]
-        cases = {"better than in the baseline (not tested)": better, "all are equal": equal}
-        return [f"{what}: {', '.join(titles)}" for what, titles in cases.items() if titles]
-
-    def list_obstacles(self) -> list[str]:
-        """Return what keeps the gate from telling whether the system is worse, one line each."""
-        if not self.n_questions:
-            return ["no question in common with the baseline has the same gold"]
-        lines = []
-        if 2 * self.n_questions < self.n_possible:
-            common = f"{self.n_questions} of {self.n_possible} questions"
-            lines.append(f"only {common} are in common with the baseline, with the same gold")
-        titles: dict[str, list[str]] = defaultdict(list)
-        for change in self.changes:
-            if change.obstacle:
-                titles[change.verdict].append(change.measure.title)
-        for verdict, names in titles.items():
-            lines.append(f"not compared with the baseline: {', '.join(names)}: {verdict}")
-        return lines
-
-    def build_block(self) -> dict[str, Any]:
-        return {
-            **self.file.build_block(),
-            "questions": self.n_questions,
-            "documents": self.n_documents,
-            "differences": [change.build_block() for change in self.changes],
-            "not_submitted": self.lost,
-            "notes": list(self.notes),
-        }
-
-
-def compare_runs(
-    pairs: Iterable[tuple[ScoredRun, StoredRun]], today: Table, gate: Collection[str]
-) -> dict[str, ChangesSince]:
-    """Compare runs with earlier ones, over today's items. Measures of the `gate` are tested for a drop."""
-    changes_since = {}
-    tested: list[Change] = []
-    gaps = []  # of each tested change: the differences of the items, positive if better
-    for now, before in pairs:
-        systems = {now.name: now.align(today.item_keys), BASELINE_SYSTEM: before.align(today.item_keys)}
-        table = Table(today.items, systems)
-        common = set(now.item_keys) & set(before.item_keys)
-        n_possible = max(len(now.item_keys), len(before.item_keys))
-        is_common = np.array([key in common for key in today.item_keys], bool)
-        n_documents = len(today.items.select(is_common).sum_clusters())
-        since = ChangesSince(before.file, len(common), n_possible, n_documents)
-        add_changes(since, table, now, before, gate)
-        changes_since[now.name] = since
-        for change in since.changes:
-            if not change.obstacle and change.measure.name in gate:
-                tested.append(change)
-                measure = change.measure
-                gap = table.subtract(measure, now.name, BASELINE_SYSTEM)
-                gaps.append(functools.partial(gap.scale, measure.direction))
-    # All together, and not system by system: p is adjusted for the number of tests.
-    add_p_values(tested, compute_p_values(gaps, is_one_sided=True))
-    return changes_since
-
-
-def add_changes(
-    since: ChangesSince, table: Table, now: ScoredRun, before: StoredRun, gate: Collection[str]
-) -> None:
-    """Add the changes since a baseline by all its measures; none is tested yet."""
-    todays = {measure.name: measure for measure in now.measures}  # with better titles
-    for stored in before.measures:
-        if before.scores.obstacles.get(stored.name) is State.NOT_SUBMITTED:
-            continue
-        measure = todays.get(stored.name, stored)
-        change = Change(now.name, BASELINE_SYSTEM, measure)
-        gaps = measure_difference(table, change)
-        change.are_equal = gaps.n > 0 and not gaps.values.any()
-        if measure.name in gate:  # other measures, such as latency, are compared whatever has changed
-            change.reason = now.explain_obstacle(measure, before) or change.reason
-            if not (change.reason or change.obstacle or change.n):
-                change.reason = "no question in common has it"
-            if change.reason:
-                change.obstacle = change.obstacle or State.NOT_COMPARABLE
-                change.interval = None
-        else:
-            change.obstacle = None
-            change.reason = ""
-        if now.scores.obstacles.get(measure.name) is not State.NOT_SUBMITTED:
-            since.changes.append(change)
-        elif measure.name in gate:
-            since.lost.append(measure.title)
-        then = before.signatures.get(measure.name)
-        today = now.signatures.get(measure.name)
-        if then and today and then.repeats != today.repeats:
-            note = f"repeats of each judgement: {then.repeats} in the baseline, {today.repeats} now"
-            since.notes[note] = None
 
 
 def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
@@ -6206,6 +6193,7 @@ class Command:
     noun = "judgements"  # what the model replies
     epilog = ""  # at the end of the help
     thresholds: Sequence[Check] = ()
+    earlier_runs: Mapping[str, EarlierRun] = MappingProxyType({})  # of systems of today
     changes_since: Mapping[str, ChangesSince] = MappingProxyType({})  # of systems, since the baseline
 
     def __init__(self, options: Any) -> None:
@@ -6253,14 +6241,8 @@ class Command:
 
     def list_checks(self) -> list[Check]:
         checks = [*self.thresholds]
-        for name, since in self.changes_since.items():
-            regressions = prefix_lines(name, since.list_regressions())
-            obstacles = prefix_lines(name, since.list_obstacles())
-            checks += [Check(line, worse=line) for line in regressions]
-            checks += [Check(line, obstacle=line) for line in obstacles]
-            for change in since.changes:
-                if change.state is State.NO_DROP:
-                    checks.append(Check(f"{name}: {change.measure.title} against the baseline"))
+        for since in self.changes_since.values():
+            checks += since.list_checks()
         return checks
 
     def shortfalls(self) -> list[str]:
@@ -6562,13 +6544,16 @@ def find_measure(name: str, measures: Sequence[Measure], option: str = "--fail-u
 
 
 def choose_gate(
-    options: GateOptions, measures: Iterable[Measure], stored: Iterable[Measure], usual: Iterable[Measure]
+    options: GateOptions,
+    measures: Iterable[Measure],
+    runs: Mapping[str, EarlierRun],
+    usual: Iterable[Measure] | None = None,
 ) -> list[str]:
     """Return the names of the measures that --gate names, of those that are stored, or of the usual ones."""
-    known = {measure.name for measure in stored}
-    found = [measure for measure in measures if measure.name in known]
+    stored = {measure.name: measure for measure in flatten(run.measures for run in runs.values())}
+    found = [measure for measure in measures if measure.name in stored]
     named = [find_measure(name, found, "--gate") for name in options.gate]
-    return [measure.name for measure in named or usual]
+    return [measure.name for measure in named or usual or stored.values()]
 
 
 def check_thresholds(options: GateOptions, systems: Collection[str], measures: Sequence[Measure]) -> None:
@@ -7665,7 +7650,6 @@ class GradeSplit(Command):
     submissions: Sequence[Submission] = ()  # without --submissions the current directory is the only one
     withdrawn: Sequence[str] = ()  # folders of the last gradebook that are gone
     needs_scores = False  # whether grades wait for answer scores, so that F1 is none
-    earlier_runs: Mapping[str, StoredRun] = MappingProxyType({})
 
     @property
     def journal_file(self) -> str:
@@ -7763,8 +7747,7 @@ class GradeSplit(Command):
             self.earlier_runs = read_baseline(self.options, problems)
         if problems:
             raise InputError(problems)
-        stored = list(flatten(run.measures for run in self.earlier_runs.values()))
-        self.gate = choose_gate(self.options, self.split.measures, stored, usual=stored)
+        self.gate = choose_gate(self.options, self.split.measures, self.earlier_runs)
         if not self.options.dry_run:
             self.withdrawn = add_last_grades(self.split, self.submissions, self.last)
 
@@ -7863,6 +7846,7 @@ class GradeSplit(Command):
         names = [question.question_id for question in questions]
         table = Table(items, systems, list(zip(names, self.gold_ids, strict=True)))
         for system in submission.systems:
+            systems[system.name].judges = self.judging.sign_measures(system.judged)
             system.means |= compute_means(table, system.name, measures)
         for facet in FACETS:
             parts = slice_table(table, map(attrgetter(facet), questions)).items()
@@ -7870,14 +7854,8 @@ class GradeSplit(Command):
                 means = {value: compute_means(part, system.name, measures) for value, part in parts}
                 system.slices[facet] = means
         submission.differences = compare_systems(table, measures)
-        pairs = []
-        for name, system in zip(systems, submission.systems, strict=True):
-            if name in self.earlier_runs:
-                system_measures = list(flatten(system.blocks.values()))
-                signatures = self.judging.sign_measures(system.judged)
-                run = ScoredRun(name, table.item_keys, systems[name], system_measures, signatures)
-                pairs.append((run, self.earlier_runs[name]))
-        self.changes_since = compare_runs(pairs, table, self.gate)
+        runs = self.earlier_runs
+        self.changes_since = compare_with_earlier_runs(table, runs, measures, self.gate)
 
     def results(self) -> Iterator[OutputFile]:
         name = RESULTS_FILE.format(split=self.split.name)
@@ -8600,7 +8578,7 @@ def summarize_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> d
     }
 
 
-# -- Earlier results: each system of a results file is restored as a stored run
+# -- Earlier results
 
 
 class StoredBlock(Record):
@@ -8625,12 +8603,12 @@ def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, 
 
 def restore_run(
     name: str, blocks: Mapping[str, StoredBlock], file: FileData, problems: list[str]
-) -> StoredRun:
+) -> EarlierRun:
     rows: dict[str, dict[str, Any]] = defaultdict(dict)  # the rows of all blocks on a question, as one
     measures: list[Measure] = []
     criteria = []
     incomplete = []
-    signatures: dict[str, JudgedBy] = {}
+    judges: dict[str, JudgedBy] = {}
     for block, content in blocks.items():
         for row in content.per_question:
             rows[str(row.get("question_id"))] |= row
@@ -8638,7 +8616,7 @@ def restore_run(
         if criterion and content.per_question:
             criteria.append(criterion)
             judged_by = JudgedBy(content.judge_model, content.prompt_hash, content.repeats)
-            signatures |= dict.fromkeys(criterion.measure_names, judged_by)
+            judges |= dict.fromkeys(criterion.measure_names, judged_by)
             if any(row.get("failure") for row in content.per_question):
                 incomplete.append(criterion)
         found = set(flatten(content.per_question))
@@ -8646,9 +8624,10 @@ def restore_run(
         measures += [measure for measure in known if measure.name in found]
     stored = [JsonRow(file.name, row, key=f"{name}: {question_id}") for question_id, row in rows.items()]
     scores = restore_scores(stored, measures, problems)
+    scores.judges = judges
     add_obstacles(scores, rows.values(), criteria, incomplete)
     item_keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
-    return StoredRun(name, item_keys, scores, measures, signatures, file.source)
+    return EarlierRun(file.source, item_keys, scores, measures)
 
 
 def find_criterion(block: str) -> Criterion | None:
@@ -8659,7 +8638,7 @@ def find_criterion(block: str) -> Criterion | None:
     return Criterion(name=block, measure=Measure(f"{block}_score", block, key=f"avg_{block}"), prompt="")
 
 
-def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, StoredRun]:
+def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, EarlierRun]:
     """Return the runs of earlier results. Raises UsageError if they cannot be a baseline of this one."""
     path = options.baseline or ""
     results_file = os.path.join(options.root, RESULTS_FILE.format(split=options.split))
@@ -8690,9 +8669,10 @@ def build_baseline_part(
     for name, since in changes_since.items():
         for change in since.changes:
             rows.append([name, change.measure.title, *list_difference_cells(change), change.verdict])
-        remarks = [*since.notes, *since.list_remarks()]
-        remarks += [*since.list_obstacles(), *since.list_regressions()]
-        lines += prefix_lines(name, remarks)
+        checks = since.list_checks()
+        lines += since.list_remarks()
+        lines += [check.obstacle for check in checks if check.obstacle]
+        lines += [check.worse for check in checks if check.worse]
     header = ["System", "Measure", "n", "Change", "p (adj.)", "Verdict"]
     return Part("Changes since the baseline", header, rows, lines, n_names=2)
 
@@ -10966,18 +10946,14 @@ class GradeAnswers(GradeItems):
 
     def prepare_gate(self) -> None:
         """Read the earlier run, and choose what is tested against it. Raises InputError and UsageError."""
-        path = self.options.baseline
         check_thresholds(self.options, self.names, self.measures)
-        problems: list[str] = []
-        run = read_stored_answers(read_file(path, problems), problems) if path else None
-        raise_problems(problems)
-        if run and len(self.names) > 1 and run.name not in self.names:
-            raise UsageError(f"--baseline: it has the results of {run.name}, which is none of the files")
-        self.earlier_run = run
-        stored = run.measures if run else ()
+        if self.options.baseline:
+            self.earlier_runs = read_earlier_answers(self.options.baseline, self.names)
         todays = {measure.name for measure in self.measures}
+        stored = flatten(run.measures for run in self.earlier_runs.values())
         lost = [measure for measure in stored if measure.name not in todays]
-        self.gate = choose_gate(self.options, [*self.measures, *lost], stored, [*self.compared, *lost])
+        measures = [*self.measures, *lost]
+        self.gate = choose_gate(self.options, measures, self.earlier_runs, [*self.compared, *lost])
 
     def build_setup(self) -> dict[str, Any]:
         """Return what scores rest on: results of another set-up are replaced only if that is asked for."""
@@ -11114,16 +11090,14 @@ class GradeAnswers(GradeItems):
             self.imperfect = list(self.find_imperfect())
 
     def compare_with_earlier_run(self) -> None:
-        if self.earlier_run is None:
-            return
-        position = self.names.index(self.earlier_run.name) if len(self.names) > 1 else 0
-        configuration = self.configurations[position]
-        part = self.table.select(np.array([answer.place for answer in configuration.answers], np.intp))
-        is_judged = self.judging.model and configuration.is_judged
-        judges = self.judging.sign_measures(self.criteria if is_judged else ())
-        scores = part.systems[configuration.name]
-        now = ScoredRun(configuration.name, part.item_keys, scores, self.measures, judges)
-        self.changes_since = compare_runs([(now, self.earlier_run)], self.table, self.gate)
+        for name in self.earlier_runs:
+            configuration = self.configurations[self.names.index(name)]
+            part = self.table.select(np.array([answer.place for answer in configuration.answers], np.intp))
+            is_judged = self.judging.model and configuration.is_judged
+            judged = self.criteria if is_judged else ()
+            part.systems[name].judges = self.judging.sign_measures(judged)
+            runs = self.earlier_runs
+            self.changes_since = compare_with_earlier_runs(part, runs, self.measures, self.gate)
 
     def decide(self, configuration: Configuration, answer: GradedItem) -> None:
         """Note whether an answer is right: by the judge, or without one by the last method that decides."""
@@ -11552,26 +11526,31 @@ class StoredAnswers(Record):
     setup: dict[str, Any] = {}  # with the hashes of the prompts
 
 
-def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None:
+def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, EarlierRun]:
+    """Return the run that a results file has, by the name of the file of today that it is compared with."""
+    problems: list[str] = []
+    file = read_file(path, problems)
     stored = parse_value(StoredAnswers, file, problems)
     if stored is None:
-        return None
+        raise InputError(problems)
+    name = stored.configuration if len(names) > 1 else names[0]
     rows = []
+    item_keys = []
     for index, row in enumerate(stored.detailed_results):
         rows.append(JsonRow(file.name, only_dict(row.get("scores")), key=f"detailed_results: [{index}]"))
+        item_keys.append((format_compact(row.get("input")), format_compact(row.get("gold"))))
     measures = [Measure(name, name) for name in dict.fromkeys(flatten(row.data for row in rows))]
+    scores = restore_scores(rows, measures, problems)
+    raise_problems(problems)
+    if name not in names:
+        raise UsageError(f"--baseline: it has the results of {name}, which is none of the files")
     judged = ("llm_judge", "hybrid", *flatten(PROMPTS[name].parts for name in ANSWER_PROMPTS))
     prompts = dict.fromkeys(judged, stored.setup.get("prompt_hash", ""))
-    judges = {}
-    for name, prompt_hash in (prompts | only_dict(stored.setup.get("criteria"))).items():
-        if stored.judge_model:
-            judges[name] = JudgedBy(stored.judge_model, prompt_hash, stored.setup.get("repeats", 1))
-    texts = [
-        (format_compact(row.get("input")), format_compact(row.get("gold"))) for row in stored.detailed_results
-    ]
-    item_keys = list(number_copies(texts))
-    scores = restore_scores(rows, measures, problems)
-    return StoredRun(stored.configuration, item_keys, scores, measures, judges, file.source)
+    prompts |= only_dict(stored.setup.get("criteria"))
+    repeats = stored.setup.get("repeats", 1)
+    for measure_name, prompt_hash in prompts.items() if stored.judge_model else ():
+        scores.judges[measure_name] = JudgedBy(stored.judge_model, prompt_hash, repeats)
+    return {name: EarlierRun(file.source, list(number_copies(item_keys)), scores, measures)}
 
 
 def number_copies(texts: Iterable[tuple[str, str]]) -> Iterator[ItemKey]:
