@@ -2607,8 +2607,7 @@ class Scores(msgspec.Struct):
     judges: dict[str, JudgedBy] = {}  # of the measures whose scores a model or people gave
 
     def select(self, rows: Array) -> Scores:
-        """Return the scores at some positions; at -1 is an item without any."""
-        values = {measure: np.append(column, np.nan)[rows] for measure, column in self.values.items()}
+        values = {measure: column[rows] for measure, column in self.values.items()}
         return msgspec.structs.replace(self, values=values)
 
 
@@ -6314,10 +6313,12 @@ class Command:
             console.print(escape_console(f"Reports saved to: {shorten_names(reports)}"))
         console.note(*use)
         shortfalls = self.shortfalls()
-        console.warn(*judging.report_end(), *self.remarks(), *prefix_lines("worse", shortfalls))
+        obstacles = self.list_obstacles()
+        console.warn(*judging.report_end(), *self.remarks(), *map(WarningRecord, obstacles))
+        console.warn(*prefix_lines("worse", shortfalls))
         if shortfalls:
             return EXIT_WORSE
-        is_complete = is_written and judging.is_complete() and self.is_complete()
+        is_complete = is_written and judging.is_complete() and self.is_complete() and not obstacles
         return EXIT_OK if is_complete else EXIT_INCOMPLETE
 
 
@@ -6498,21 +6499,18 @@ class Options:
 
 
 class Threshold(NamedTuple):
+    name: str  # as given, without the value
     system: str  # "" for all
     measure: str
     value: float
 
-    @property
-    def text(self) -> str:
-        return f"{self.system}:{self.measure}" if self.system else self.measure
-
 
 def parse_threshold(text: str) -> Threshold:
-    match = re.fullmatch(r"(?:(.+):)?([^:=]+)=([0-9]*\.?[0-9]+)", text)
+    text = unicodedata.normalize("NFC", text)
+    match = re.fullmatch(r"((?:(.+):)?([^:=]+))=([0-9]*\.?[0-9]+)", text)
     if not match:
         raise argparse.ArgumentTypeError(f"expected [SYSTEM:]MEASURE=VALUE, got {cut_text(text)!r}")
-    system = unicodedata.normalize("NFC", match[1] or "")
-    return Threshold(system, match[2].lower(), float(match[3]))
+    return Threshold(f"--fail-under {match[1]}", match[2] or "", match[3], float(match[4]))
 
 
 class GateOptions(Options):
@@ -6545,27 +6543,28 @@ def find_measure(name: str, measures: Sequence[Measure], option: str = "--fail-u
 
 def choose_gate(
     options: GateOptions,
-    measures: Iterable[Measure],
+    measures: Sequence[Measure],
+    compared: Sequence[Measure],
     runs: Mapping[str, EarlierRun],
-    usual: Iterable[Measure] | None = None,
 ) -> list[str]:
-    """Return the names of the measures that --gate names, of those that are stored, or of the usual ones."""
+    """Return the names of the measures that --gate names, or of all that are compared, today or before."""
     stored = {measure.name: measure for measure in flatten(run.measures for run in runs.values())}
-    found = [measure for measure in measures if measure.name in stored]
-    named = [find_measure(name, found, "--gate") for name in options.gate]
-    return [measure.name for measure in named or usual or stored.values()]
+    todays = {measure.name for measure in measures}
+    lost = [measure for name, measure in stored.items() if name not in todays]
+    known = [measure for measure in [*measures, *lost] if measure.name in stored]
+    named = [find_measure(name, known, "--gate") for name in options.gate]
+    return [measure.name for measure in named or [*compared, *lost]]
 
 
 def check_thresholds(options: GateOptions, systems: Collection[str], measures: Sequence[Measure]) -> None:
     """Raise UsageError for a threshold of an unknown system or measure, or a share for a percentage."""
-    for threshold in options.fail_under:
-        measure = find_measure(threshold.measure, measures)
-        if measure.unit == "%" and 0 < threshold.value <= 1:
-            right = f"{threshold.text}={100 * threshold.value:g}"
-            raise UsageError(f"--fail-under {threshold.text}={threshold.value:g}: in percent, say {right}")
-        if threshold.system and threshold.system not in systems:
-            advice = suggest(threshold.system, systems)
-            raise UsageError(f"--fail-under {threshold.text}: unknown system{advice}")
+    for name, system, measure_name, value in options.fail_under:
+        measure = find_measure(measure_name, measures)
+        if measure.unit == "%" and 0 < value <= 1:
+            right = f"{name.removeprefix('--fail-under ')}={100 * value:g}"
+            raise UsageError(f"{name}={value:g}: in percent, say {right}")
+        if system and system not in systems:
+            raise UsageError(f"{name}: unknown system{suggest(system, systems)}")
 
 
 def check_means(
@@ -6575,33 +6574,31 @@ def check_means(
     *,
     needs_all: bool,  # otherwise one system that is measured is enough
 ) -> list[Check]:
-    """Return a check for each mean that is worse than its threshold, or for the threshold if none is."""
+    """Return a check for each mean that a threshold is for, and for a threshold that cannot be applied."""
     checks = []
-    for threshold in options.fail_under:
-        measure = find_measure(threshold.measure, measures)
+    for name, system, measure_name, value in options.fail_under:
+        measure = find_measure(measure_name, measures)
         side = "above" if measure.lower_is_better else "below"
-        name = f"--fail-under {threshold.text}"
-        found = []
         lacking = []
         n_submitted = 0
         for title, means in systems.items():
             mean = means.get(measure.name, NO_MEAN)
             # It may name a system of a submission, a submission, or a system of all submissions.
-            if not mean.is_submitted or threshold.system not in ("", title, *title.rsplit("/", 1)):
+            if not mean.is_submitted or system not in ("", title, *title.rsplit("/", 1)):
                 continue
             n_submitted += 1
             if mean.value is None:
                 lacking.append(title)
-            elif measure.direction * (mean.value - threshold.value) < -1e-9:
-                shown = format_number(mean.value, measure.digits + 1)
-                line = f"{title}: {measure.title} {shown} is {side} {threshold.value:g}"
-                found.append(Check(f"{name}: {title}", worse=line))
+                continue
+            is_worse = measure.direction * (mean.value - value) < -1e-9
+            shown = format_number(mean.value, measure.digits + 1)
+            line = f"{title}: {measure.title} {shown} is {side} {value:g}" if is_worse else ""
+            checks.append(Check(f"{name}: {title}", worse=line))
         if not n_submitted:
-            found.append(Check(name, worse=f"{name}: nothing was submitted for it"))
+            checks.append(Check(name, worse=f"{name}: nothing was submitted for it"))
         elif lacking and (needs_all or len(lacking) == n_submitted):
             reason = f"cannot be compared: not measured for {shorten_names(lacking)}"
-            found.append(Check(name, obstacle=f"{name}: {reason}"))
-        checks += found or [Check(name)]
+            checks.append(Check(name, obstacle=f"{name}: {reason}"))
     return checks
 
 
@@ -7747,7 +7744,8 @@ class GradeSplit(Command):
             self.earlier_runs = read_baseline(self.options, problems)
         if problems:
             raise InputError(problems)
-        self.gate = choose_gate(self.options, self.split.measures, self.earlier_runs)
+        measures = self.split.measures
+        self.gate = choose_gate(self.options, measures, measures, self.earlier_runs)
         if not self.options.dry_run:
             self.withdrawn = add_last_grades(self.split, self.submissions, self.last)
 
@@ -7995,7 +7993,6 @@ class GradeSplit(Command):
             if system.is_judged:
                 generators.update(system.list_generators())
                 warnings += warn_about_missing(system, self.split.criteria)
-        warnings += map(WarningRecord, self.list_obstacles())
         return warnings + warn_about_family(self.judging.model, sorted(generators))
 
     def warn_about_unused(self) -> list[WarningRecord]:
@@ -8025,7 +8022,7 @@ class GradeSplit(Command):
         return super().list_checks() + [Check(line, worse=line) for line in lines]
 
     def is_complete(self) -> bool:
-        has_all = not (self.people.rejected or self.problems or self.list_obstacles())
+        has_all = not (self.people.rejected or self.problems)
         cases = itertools.product(self.systems, self.split.criteria)
         return has_all and not any(system.find_missing(criterion) for system, criterion in cases)
 
@@ -10949,11 +10946,7 @@ class GradeAnswers(GradeItems):
         check_thresholds(self.options, self.names, self.measures)
         if self.options.baseline:
             self.earlier_runs = read_earlier_answers(self.options.baseline, self.names)
-        todays = {measure.name for measure in self.measures}
-        stored = flatten(run.measures for run in self.earlier_runs.values())
-        lost = [measure for measure in stored if measure.name not in todays]
-        measures = [*self.measures, *lost]
-        self.gate = choose_gate(self.options, measures, self.earlier_runs, [*self.compared, *lost])
+        self.gate = choose_gate(self.options, self.measures, self.compared, self.earlier_runs)
 
     def build_setup(self) -> dict[str, Any]:
         """Return what scores rest on: results of another set-up are replaced only if that is asked for."""
@@ -11362,10 +11355,10 @@ class GradeAnswers(GradeItems):
         lines: list[Message] = [*prefix_lines("not perfect", self.imperfect[:MAX_NAMES_SHOWN])]
         if self.judging.model not in ("", self.model):  # a successor
             lines += warn_about_family(self.judging.model, self.generators)
-        return [*lines, *map(WarningRecord, self.list_obstacles()), *super().remarks()]
+        return [*lines, *super().remarks()]
 
     def is_complete(self) -> bool:
-        return super().is_complete() and not (self.imperfect or self.list_obstacles())
+        return super().is_complete() and not self.imperfect
 
 
 # -- What is judged
