@@ -2623,23 +2623,6 @@ class Table(msgspec.Struct):
         keys = [self.item_keys[row] for row in rows] if self.item_keys else ()
         return Table(self.items.select(rows), systems, keys)
 
-    def select_measured(self, measure: Measure) -> Table:
-        """Return the systems and the items that have a measure, and number the clusters of these anew."""
-        systems = {}
-        has_score = np.zeros(self.items.n, bool)
-        for name, scores in self.systems.items():
-            if measure.name in scores.values:
-                systems[name] = scores
-                has_score |= ~np.isnan(scores.values[measure.name])
-        part = Table(self.items, systems).select(np.flatnonzero(has_score))
-        return Table(part.items.renumber(), part.systems)
-
-    def subtract(self, measure: Measure, system: str, other: str) -> Sample:
-        """Return the system's scores less those of another one, for the items of which both have scores."""
-        unknown = np.full(self.items.n, np.nan)
-        ours = self.systems[system].values.get(measure.name, unknown)
-        return self.items.replace_values(ours - self.systems[other].values.get(measure.name, unknown))
-
 
 class Mean(NamedTuple):
     """The mean of a measure over the `n` items that have it, in its unit; or a coefficient of `n` items."""
@@ -2719,9 +2702,11 @@ def slice_table(table: Table, values: Iterable[str], min_items: int = MIN_SLICE)
 class Difference(msgspec.Struct):
     """A paired comparison of `system` with `other` on one measure, over the `n` items that both have."""
 
+    table: Table
     system: str
     other: str
     measure: Measure
+    is_one_sided: bool = False  # tested only for whether it is worse
     n: int = 0
     difference: float | None = None  # None also if one of the two has not submitted the measure
     obstacle: State | None = None  # why it is not tested, and has no p
@@ -2729,7 +2714,6 @@ class Difference(msgspec.Struct):
     interval: Interval | None = None
     p: float | None = None
     p_adjusted: float | None = None  # for all that is tested together
-    is_one_sided: bool = False  # tested only for whether it is worse
 
     @property
     def state(self) -> State:
@@ -2744,6 +2728,17 @@ class Difference(msgspec.Struct):
     @property
     def verdict(self) -> str:
         return self.reason or self.state.value
+
+    def subtract(self) -> Sample:
+        """Return the system's scores less those of the other one, for the items of which both have scores."""
+        unknown = np.full(self.table.items.n, np.nan)
+        ours = self.table.systems[self.system].values.get(self.measure.name, unknown)
+        theirs = self.table.systems[self.other].values.get(self.measure.name, unknown)
+        return self.table.items.replace_values(ours - theirs)
+
+    def gain(self) -> Sample:
+        """Return the differences of the items, above 0 if better."""
+        return self.subtract().scale(self.measure.direction)
 
     def mirror(self) -> Difference:
         """Return the difference as the other system sees it."""
@@ -2771,41 +2766,46 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
     """Compare every pair of systems on every measure: the earlier system minus the later one."""
     differences = []
     for measure in measures:
-        part = table.select_measured(measure)
-        rows = [Difference(*pair, measure) for pair in itertools.combinations(part.systems, 2)]
+        systems = {name: row for name, row in table.systems.items() if measure.name in row.values}
+        if len(systems) < 2:
+            continue
+        columns = np.stack([scores.values[measure.name] for scores in systems.values()])
+        part = Table(table.items, systems).select(np.flatnonzero(~np.isnan(columns).all(axis=0)))
+        part.items = part.items.renumber()
+        rows = [Difference(part, *pair, measure) for pair in itertools.combinations(systems, 2)]
         for row in rows:
-            measure_difference(part, row)
-        tested = [row for row in rows if row.n and not row.obstacle]
-        gaps = [functools.partial(part.subtract, measure, row.system, row.other) for row in tested]
-        add_p_values(tested, compute_p_values(gaps, is_stepwise=True))
+            measure_difference(row)
+        test_differences([row for row in rows if row.n and not row.obstacle], is_stepwise=True)
         differences += [row for row in rows if row.n or row.obstacle]
     return differences
 
 
-def add_p_values(rows: Iterable[Difference], tested: PValues) -> None:
+def test_differences(rows: Sequence[Difference], **options: bool) -> None:
+    """Add p, and p adjusted for all these rows. The options are those of `compute_p_values`."""
+    tested = compute_p_values([row.gain for row in rows], **options)
     for row, p, p_adjusted in zip(rows, tested.p.tolist(), tested.p_adjusted.tolist(), strict=True):
         row.p = p
         row.p_adjusted = p_adjusted
 
 
-def measure_difference(table: Table, row: Difference) -> Sample:
-    """Add the difference of two systems, which is not tested yet, and return those of the items."""
+def measure_difference(row: Difference) -> None:
+    """Add the difference of two systems with its interval, and what keeps it from being tested."""
     measure = row.measure
-    gaps = table.subtract(measure, row.system, row.other)
+    gaps = row.subtract()
     row.n = gaps.n
-    states = {name: table.systems[name].obstacles.get(measure.name) for name in (row.system, row.other)}
-    lacking = [name for name, state in states.items() if state is State.NOT_SUBMITTED]
+    systems = row.table.systems
+    obstacles = {name: systems[name].obstacles.get(measure.name) for name in (row.system, row.other)}
+    lacking = [name for name, state in obstacles.items() if state is State.NOT_SUBMITTED]
     if lacking:
         row.obstacle = State.NOT_SUBMITTED
         row.reason = f"not submitted by {', '.join(lacking)}"
-        return gaps
-    row.obstacle = states[row.other] or states[row.system]
+        return
+    row.obstacle = obstacles[row.other] or obstacles[row.system]
     if row.n:
         row.difference = gaps.mean * measure.scale
     if row.n and not row.obstacle:
         largest = (measure.highest - measure.lowest) * measure.scale
         row.interval = compute_difference_interval(gaps.scale(measure.scale), largest)
-    return gaps
 
 
 def list_differences(differences: Iterable[Difference], system: str) -> list[dict[str, Any]]:
@@ -2848,13 +2848,10 @@ class ChangesSince(msgspec.Struct):
 
     system: str
     file: InputFile  # the baseline
-    n_questions: int  # in common, with the same gold
+    table: Table  # of these questions, with the earlier run as one more system
     n_possible: int  # questions that the larger of the two has
-    n_documents: int  # of the questions in common
     changes: list[Difference] = []
     lost: list[str] = []  # titles of the measures that the system does not submit any more
-    equal: list[str] = []  # titles of the measures by which no question has changed
-    notes: list[str] = []  # on what differs, and is compared
 
     def list_checks(self) -> list[Check]:
         """Return what is worse, what keeps the gate from telling, and what is as it should be."""
@@ -2873,31 +2870,45 @@ class ChangesSince(msgspec.Struct):
             line = f"{self.system}: in the baseline, and not submitted now: {', '.join(self.lost)}"
             checks.append(Check(line, worse=line))
         reasons = [f"not compared with the baseline: {', '.join(unknown[why])}: {why}" for why in unknown]
-        if not self.n_questions:
+        n_common = self.table.items.n
+        if not n_common:
             reasons = ["no question in common with the baseline has the same gold"]
-        elif 2 * self.n_questions < self.n_possible:
-            common = f"{self.n_questions} of {self.n_possible} questions"
+        elif 2 * n_common < self.n_possible:
+            common = f"{n_common} of {self.n_possible} questions"
             reasons.insert(0, f"only {common} are in common with the baseline, with the same gold")
         return checks + [Check(line, obstacle=line) for line in prefix_lines(self.system, reasons)]
 
+    def list_notes(self) -> list[str]:
+        """Return what differs, and is compared all the same."""
+        now = self.table.systems[self.system].judges
+        notes = []
+        for name, then in self.table.systems[BASELINE_SYSTEM].judges.items():
+            if name in now and now[name].repeats != then.repeats:
+                repeats = f"{then.repeats} in the baseline, {now[name].repeats} now"
+                notes.append(f"repeats of each judgement: {repeats}")
+        return list(dict.fromkeys(notes))
+
     def list_remarks(self) -> list[str]:
-        """Return notes, and what is better than in the baseline, which is not tested, or equal."""
+        """Return the notes, and what is better than in the baseline, which is not tested, or equal."""
         better = []
+        equal = []
         for change in self.changes:
             if (change.difference or 0) * change.measure.direction > 0:
                 better.append(change.measure.title)
-        cases = {"better than in the baseline (not tested)": better, "all are equal": self.equal}
+            if change.n and not change.subtract().values.any():
+                equal.append(change.measure.title)
+        cases = {"better than in the baseline (not tested)": better, "all are equal": equal}
         remarks = [f"{what}: {', '.join(titles)}" for what, titles in cases.items() if titles]
-        return prefix_lines(self.system, [*self.notes, *remarks])
+        return prefix_lines(self.system, [*self.list_notes(), *remarks])
 
     def build_block(self) -> dict[str, Any]:
         return {
             **self.file.build_block(),
-            "questions": self.n_questions,
-            "documents": self.n_documents,
+            "questions": self.table.items.n,
+            "documents": len(self.table.items.sum_clusters()),
             "differences": [change.build_block() for change in self.changes],
             "not_submitted": self.lost,
-            "notes": self.notes,
+            "notes": self.list_notes(),
         }
 
 
@@ -2907,25 +2918,18 @@ def compare_with_earlier_runs(
     """Compare systems with earlier runs of these. Measures of the `gate` are tested for a drop."""
     titled = {measure.name: measure for measure in measures}
     changes_since = {}
-    tested: list[Difference] = []
-    gaps = []  # of each tested change: the differences of the items, positive if better
     for name in filter(runs.__contains__, today.systems):
         run = runs[name]
-        table = align_runs(today, run)
         n_possible = max(len(today.item_keys), len(run.item_keys))
-        n_documents = len(table.items.sum_clusters())
-        since = ChangesSince(name, run.file, table.items.n, n_possible, n_documents)
+        since = ChangesSince(name, run.file, align_runs(today, run), n_possible)
         for stored in run.measures:
             if run.scores.obstacles.get(stored.name) is not State.NOT_SUBMITTED:
-                add_change(since, table, titled.get(stored.name, stored), gate)
+                add_change(since, titled.get(stored.name, stored), stored.name in gate)
         changes_since[name] = since
-        for change in since.changes:
-            if change.measure.name in gate and not change.obstacle:
-                tested.append(change)
-                gap = table.subtract(change.measure, name, BASELINE_SYSTEM)
-                gaps.append(functools.partial(gap.scale, change.measure.direction))
     # All together, and not system by system: p is adjusted for the number of tests.
-    add_p_values(tested, compute_p_values(gaps, is_one_sided=True))
+    changes = flatten(since.changes for since in changes_since.values())
+    tested = [change for change in changes if change.measure.name in gate and not change.obstacle]
+    test_differences(tested, is_one_sided=True)
     return changes_since
 
 
@@ -2939,33 +2943,24 @@ def align_runs(today: Table, earlier: EarlierRun) -> Table:
     return table
 
 
-def add_change(since: ChangesSince, table: Table, measure: Measure, gate: Collection[str]) -> None:
+def add_change(since: ChangesSince, measure: Measure, is_in_gate: bool) -> None:
     """Add the change by a measure, which is not tested yet."""
-    now = table.systems[since.system]
-    before = table.systems[BASELINE_SYSTEM]
-    is_in_gate = measure.name in gate
-    change = Difference(since.system, BASELINE_SYSTEM, measure, is_one_sided=True)
-    gaps = measure_difference(table, change)
+    change = Difference(since.table, since.system, BASELINE_SYSTEM, measure, is_one_sided=True)
+    measure_difference(change)
     if change.obstacle is State.NOT_SUBMITTED:
         since.lost += [measure.title] if is_in_gate else []
         return
     since.changes.append(change)
-    if gaps.n and not gaps.values.any():
-        since.equal.append(measure.title)
     if not is_in_gate:  # other measures, such as latency, are compared whatever has changed
         change.obstacle = None
         return
-    change.reason = explain_obstacle(measure.name, now, before)
+    systems = since.table.systems
+    change.reason = explain_obstacle(measure.name, systems[since.system], systems[BASELINE_SYSTEM])
     if not (change.reason or change.obstacle or change.n):
         change.reason = "no question in common has it"
     if change.reason:
         change.obstacle = change.obstacle or State.NOT_COMPARABLE
         change.interval = None
-    then = before.judges.get(measure.name)
-    judge = now.judges.get(measure.name)
-    if then and judge and then.repeats != judge.repeats:
-        note = f"repeats of each judgement: {then.repeats} in the baseline, {judge.repeats} now"
-        since.notes += [] if note in since.notes else [note]
 
 
 def explain_obstacle(name: str, now: Scores, before: Scores) -> str:
@@ -8609,14 +8604,14 @@ def restore_run(
     for block, content in blocks.items():
         for row in content.per_question:
             rows[str(row.get("question_id"))] |= row
+        found = set(flatten(content.per_question))
         criterion = find_criterion(block)
-        if criterion and content.per_question:
+        if criterion and found:
             criteria.append(criterion)
             judged_by = JudgedBy(content.judge_model, content.prompt_hash, content.repeats)
             judges |= dict.fromkeys(criterion.measure_names, judged_by)
             if any(row.get("failure") for row in content.per_question):
                 incomplete.append(criterion)
-        found = set(flatten(content.per_question))
         known = SPLIT_BLOCKS.get(block) or ([criterion.measure] if criterion else [])
         measures += [measure for measure in known if measure.name in found]
     stored = [JsonRow(file.name, row, key=f"{name}: {question_id}") for question_id, row in rows.items()]
