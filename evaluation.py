@@ -2623,6 +2623,16 @@ class Table(msgspec.Struct):
         keys = [self.item_keys[row] for row in rows] if self.item_keys else ()
         return Table(self.items.select(rows), systems, keys)
 
+    def subtract(self, row: Difference) -> Sample:
+        """Return the system's scores less those of the other one, for the items of which both have scores."""
+        unknown = np.full(self.items.n, np.nan)
+        ours = self.systems[row.system].values.get(row.measure.name, unknown)
+        return self.items.replace_values(ours - self.systems[row.other].values.get(row.measure.name, unknown))
+
+    def find_gain(self, row: Difference) -> Sample:
+        """Return the same differences, above 0 where the system is better."""
+        return self.subtract(row).scale(row.measure.direction)
+
 
 class Mean(NamedTuple):
     """The mean of a measure over the `n` items that have it, in its unit; or a coefficient of `n` items."""
@@ -2702,7 +2712,6 @@ def slice_table(table: Table, values: Iterable[str], min_items: int = MIN_SLICE)
 class Difference(msgspec.Struct):
     """A paired comparison of `system` with `other` on one measure, over the `n` items that both have."""
 
-    table: Table
     system: str
     other: str
     measure: Measure
@@ -2728,17 +2737,6 @@ class Difference(msgspec.Struct):
     @property
     def verdict(self) -> str:
         return self.reason or self.state.value
-
-    def subtract(self) -> Sample:
-        """Return the system's scores less those of the other one, for the items of which both have scores."""
-        unknown = np.full(self.table.items.n, np.nan)
-        ours = self.table.systems[self.system].values.get(self.measure.name, unknown)
-        theirs = self.table.systems[self.other].values.get(self.measure.name, unknown)
-        return self.table.items.replace_values(ours - theirs)
-
-    def gain(self) -> Sample:
-        """Return the differences of the items, above 0 if better."""
-        return self.subtract().scale(self.measure.direction)
 
     def mirror(self) -> Difference:
         """Return the difference as the other system sees it."""
@@ -2769,31 +2767,35 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
         systems = {name: row for name, row in table.systems.items() if measure.name in row.values}
         if len(systems) < 2:
             continue
-        columns = np.stack([scores.values[measure.name] for scores in systems.values()])
-        part = Table(table.items, systems).select(np.flatnonzero(~np.isnan(columns).all(axis=0)))
-        part.items = part.items.renumber()
-        rows = [Difference(part, *pair, measure) for pair in itertools.combinations(systems, 2)]
+        columns = [scores.values[measure.name] for scores in systems.values()]
+        has_score = np.asarray(~np.isnan(columns).all(axis=0))
+        clusters = table.items.clusters.copy()  # whose numbers leave none out
+        clusters[has_score] = table.items.select(has_score).renumber().clusters
+        part = Table(table.items._replace(clusters=clusters), systems)
+        rows = [Difference(*pair, measure) for pair in itertools.combinations(systems, 2)]
         for row in rows:
-            measure_difference(row)
-        test_differences([row for row in rows if row.n and not row.obstacle], is_stepwise=True)
+            measure_difference(part, row)
+        tested = [(part, row) for row in rows if row.n and not row.obstacle]
+        test_differences(tested, is_stepwise=True)
         differences += [row for row in rows if row.n or row.obstacle]
     return differences
 
 
-def test_differences(rows: Sequence[Difference], **options: bool) -> None:
+def test_differences(rows: Sequence[tuple[Table, Difference]], **options: bool) -> None:
     """Add p, and p adjusted for all these rows. The options are those of `compute_p_values`."""
-    tested = compute_p_values([row.gain for row in rows], **options)
-    for row, p, p_adjusted in zip(rows, tested.p.tolist(), tested.p_adjusted.tolist(), strict=True):
+    gains = [functools.partial(table.find_gain, row) for table, row in rows]
+    tested = compute_p_values(gains, **options)
+    for (_, row), p, p_adjusted in zip(rows, tested.p.tolist(), tested.p_adjusted.tolist(), strict=True):
         row.p = p
         row.p_adjusted = p_adjusted
 
 
-def measure_difference(row: Difference) -> None:
+def measure_difference(table: Table, row: Difference) -> None:
     """Add the difference of two systems with its interval, and what keeps it from being tested."""
     measure = row.measure
-    gaps = row.subtract()
+    gaps = table.subtract(row)
     row.n = gaps.n
-    systems = row.table.systems
+    systems = table.systems
     obstacles = {name: systems[name].obstacles.get(measure.name) for name in (row.system, row.other)}
     lacking = [name for name, state in obstacles.items() if state is State.NOT_SUBMITTED]
     if lacking:
@@ -2895,7 +2897,7 @@ class ChangesSince(msgspec.Struct):
         for change in self.changes:
             if (change.difference or 0) * change.measure.direction > 0:
                 better.append(change.measure.title)
-            if change.n and not change.subtract().values.any():
+            if change.n and not self.table.subtract(change).values.any():
                 equal.append(change.measure.title)
         cases = {"better than in the baseline (not tested)": better, "all are equal": equal}
         remarks = [f"{what}: {', '.join(titles)}" for what, titles in cases.items() if titles]
@@ -2921,23 +2923,27 @@ def compare_with_earlier_runs(
     for name in filter(runs.__contains__, today.systems):
         run = runs[name]
         n_possible = max(len(today.item_keys), len(run.item_keys))
-        since = ChangesSince(name, run.file, align_runs(today, run), n_possible)
+        since = ChangesSince(name, run.file, align_runs(today, name, run), n_possible)
         for stored in run.measures:
             if run.scores.obstacles.get(stored.name) is not State.NOT_SUBMITTED:
                 add_change(since, titled.get(stored.name, stored), stored.name in gate)
         changes_since[name] = since
     # All together, and not system by system: p is adjusted for the number of tests.
-    changes = flatten(since.changes for since in changes_since.values())
-    tested = [change for change in changes if change.measure.name in gate and not change.obstacle]
+    tested = []
+    for since in changes_since.values():
+        for change in since.changes:
+            if change.measure.name in gate and not change.obstacle:
+                tested.append((since.table, change))
     test_differences(tested, is_one_sided=True)
     return changes_since
 
 
-def align_runs(today: Table, earlier: EarlierRun) -> Table:
-    """Return the items that an earlier run has as well, and this run as one more system."""
+def align_runs(today: Table, name: str, earlier: EarlierRun) -> Table:
+    """Return the items that a system and an earlier run have in common, with both as systems."""
     positions = {key: position for position, key in enumerate(earlier.item_keys)}
     common = [row for row, key in enumerate(today.item_keys) if key in positions]
-    table = today.select(np.array(common, np.intp))
+    system = {name: today.systems[name]}
+    table = Table(today.items, system, today.item_keys).select(np.array(common, np.intp))
     rows = np.array([positions[key] for key in table.item_keys], np.intp)
     table.systems[BASELINE_SYSTEM] = earlier.scores.select(rows)
     return table
@@ -2945,8 +2951,8 @@ def align_runs(today: Table, earlier: EarlierRun) -> Table:
 
 def add_change(since: ChangesSince, measure: Measure, is_in_gate: bool) -> None:
     """Add the change by a measure, which is not tested yet."""
-    change = Difference(since.table, since.system, BASELINE_SYSTEM, measure, is_one_sided=True)
-    measure_difference(change)
+    change = Difference(since.system, BASELINE_SYSTEM, measure, is_one_sided=True)
+    measure_difference(since.table, change)
     if change.obstacle is State.NOT_SUBMITTED:
         since.lost += [measure.title] if is_in_gate else []
         return
