@@ -2300,7 +2300,7 @@ def standardize_sums(sample: Sample) -> Array:
     return sums / root if root >= 1e-12 else np.zeros_like(sums)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=2)
 def draw_flips(n_clusters: int, resamples: int, seed: int) -> Array:
     """Return sign flips of clusters, each a row of packed bits: all, or none flipped and random ones."""
     if n_clusters < resamples.bit_length():

@@ -5,8 +5,9 @@
 Prints a table: what is measured, the value, the wanted bound, ok. A row of intervals has the least coverage
 of all numbers of documents, then for each the coverage and the width, as a part of what the truth needs. A
 row of pairs has the largest share of false verdicts, then the share for each number of documents. The exit
-code is 0 if every row is ok, else 1. Every run of the program draws the same samples. It takes a quarter of an hour.
-A row of fewer samples than usual, as all are with --quick, may miss its bound by its Monte Carlo error.
+code is 0 if every row is ok, else 1. Every run of the program draws the same samples. It takes a quarter of
+an hour. A row of fewer samples than usual, as all have with --quick, may miss its bound by its Monte Carlo
+error.
 """
 
 from __future__ import annotations

@@ -299,7 +299,7 @@ TOGETHER = {  # documents not found any more, and wrongly cited now -> adjusted 
     # z is -sqrt(6) and -sqrt(5): all six flips give the first, the five of the second are 2 of 64
     "one within the other": ("123456", "23456", [1 / 64, 2 / 64]),
     "equal in five": ("23456", "23456", [2 / 64, 2 / 64]),
-    # both have -sqrt(3) in 8 of 64 flips, one of them in common; by Holm it would be 16
+    # both have -sqrt(3) in 8 of 64 flips, one of them in common
     "apart": ("123", "456", [15 / 64, 15 / 64]),
 }
 
