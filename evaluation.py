@@ -195,15 +195,12 @@ CONFIDENCE = 0.95
 MIN_CLUSTERS = 5  # with fewer documents an interval is not credible
 UNSEEN_VARIANCE = 0.02  # `add_ends` adds it for each score equal to the most common one
 UNSEEN_BETWEEN = 0.1  # and this to the variance within and between clusters
-RESAMPLES = 10_000  # of a bootstrap, and at least so many random sign flips
-FLIPS_PER_PAIR = 40  # of systems: with fewer flips the least p, times the number of pairs, exceeds MAX_P
-MAX_FLIPS = 200_000  # of random signs, however many pairs there are
+RESAMPLES = 10_000  # of a bootstrap, and random sign flips
 MAX_RESAMPLED_CELLS = 2_000_000  # clusters x resamples; many clusters need fewer resamples
 MAX_CLUSTERS = 1_000  # beyond this, clusters are resampled in groups
 MAX_INTERVAL_VALUES = 25  # of a coefficient: its interval takes a table for each cluster
-MAX_COLUMNS = 200  # pairs of systems tested at a time, to bound memory
+MAX_COLUMNS = 200  # samples tested at a time, to bound memory
 FLIPS_AT_A_TIME = 1_000  # likewise
-POWER = 0.85  # for which a noticeable drop is computed; in simulations it is noticed in 76 to 98 %
 MAX_P = 0.05  # a difference is significant if its adjusted p is at most this
 MIN_SLICE = 3  # questions
 SAMPLE_SIZE = 100  # rows of a file whose fields are looked at, and fields of each
@@ -1892,7 +1889,7 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
 # In: samples of scores. Out: intervals, p-values, coefficients. Questions about one document succeed or fail
 # together, so documents (clusters) are resampled, not questions. All random bytes come from SHAKE-128, so
 # that every version of Python and numpy has the same resamples. Read first: Sample, compute_mean_interval,
-# compute_difference_interval, paired_test, corrected_mean.
+# compute_difference_interval, paired_test, compute_p_values, corrected_mean.
 
 Array: TypeAlias = npt.NDArray[Any]
 Values: TypeAlias = Sequence[float] | Array
@@ -1936,13 +1933,14 @@ class Sample(NamedTuple):
         """Return other values of the same items, without the items that have none (NaN)."""
         return self._replace(values=values).select(~np.isnan(values))
 
-    def tabulate(self, n_clusters: int) -> Array:
-        """Return a row for each of at least so many clusters: its sum and its size."""
-        return np.stack([np.bincount(self.clusters, part, n_clusters) for part in self.addends], axis=1)
+    def renumber(self) -> Sample:
+        """Return the items with numbers that only clusters with items have, in the same order."""
+        _, numbers = np.unique(self.clusters, return_inverse=True)
+        return self._replace(clusters=numbers)
 
     def sum_clusters(self) -> Array:
-        """Return the rows of the clusters that have items, in the order of their numbers."""
-        rows = self.tabulate(0)
+        """Return the sum and the size of each cluster that has items, in the order of their numbers."""
+        rows = np.stack([np.bincount(self.clusters, part) for part in self.addends], axis=1)
         return rows[rows[:, 1] > 0]
 
 
@@ -2157,6 +2155,7 @@ def round_interval(low: float, high: float) -> Interval:
     return Interval(round(float(low), 12) + 0.0, round(float(high), 12) + 0.0)
 
 
+@functools.lru_cache(maxsize=1_000)
 def compute_t_quantile(p: float, df: float) -> float:
     """Return the p-quantile of Student's t distribution with `df` degrees of freedom, 0 < p < 1.
 
@@ -2208,139 +2207,95 @@ def paired_test(
     if alternative not in ("two-sided", "less", "greater"):
         raise ValueError(f"alternative: expected two-sided, less or greater, got {alternative!r}")
     differences = [y - x if alternative == "greater" else x - y for x, y in zip(a, b, strict=True)]
-    sample = make_sample(differences, clusters)
-    return paired_tests([sample], alternative != "two-sided", resamples, seed)[0]
+    sample = make_sample(differences, clusters).renumber()
+    largest = float(abs(sample.values).max(initial=0)) or 1.0
+    scaled = functools.partial(sample.scale, 1 / largest)
+    is_one_sided = alternative != "two-sided"
+    tested = compute_p_values([scaled], is_one_sided=is_one_sided, resamples=resamples, seed=seed)
+    return float(tested.p[0])
 
 
-def paired_tests(
-    samples: Sequence[Sample], is_one_sided: bool = False, resamples: int = RESAMPLES, seed: int = 0
-) -> list[float]:
-    """Return the `paired_test` of each sample of differences, one-sided ("less") or not."""
-    p_values = [1.0] * len(samples)
-    groups: dict[bytes, list[int]] = defaultdict(list)  # of samples of the same items
-    for index, sample in enumerate(samples):
-        groups[sample.clusters.tobytes()].append(index)
-    for group in groups.values():
-        for start in range(0, len(group), MAX_COLUMNS):
-            indices = group[start : start + MAX_COLUMNS]
-            columns = [samples[index].sum_clusters()[:, 0] for index in indices]
-            shares = count_extreme_flips(np.stack(columns, axis=1), is_one_sided, resamples, seed)
-            for index, share in zip(indices, shares.tolist(), strict=True):
-                p_values[index] = share
-    return p_values
+class PValues(NamedTuple):
+    p: Array  # of each sample alone
+    p_adjusted: Array  # for all samples that are tested together
 
 
-def count_extreme_flips(sums: Array, is_one_sided: bool, resamples: int, seed: int) -> Array:
-    """Return p of each column of sums by cluster: the share of flips that are at least as extreme."""
-    sums = merge_rows(sums)
-    total = sums.sum(axis=0)
-    tolerance = 1e-9 * abs(sums).sum(axis=0)  # keeps sums equal that differ only in rounding
-    n_flips = 0
-    hits = np.zeros(len(total))
-    for flipped in flip_signs(sums, resamples, seed):
-        n_flips += len(flipped)
-        if is_one_sided:
-            hits += (flipped <= total + tolerance).sum(axis=0)
-        else:
-            hits += (abs(flipped) >= abs(total) - tolerance).sum(axis=0)
-    return hits / n_flips
-
-
-def flip_signs(sums: Array, resamples: int, seed: int) -> Iterator[Array]:
-    """Yield the columns' totals with flipped signs of whole clusters, a row for each flip, in blocks."""
-    n_clusters = len(sums)
-    total = sums.sum(axis=0)
-    if n_clusters < resamples.bit_length():  # all 2^clusters flips; else the observed totals and random ones
-        packed = np.arange(2**n_clusters, dtype="<u4").view(np.uint8).reshape(-1, 4)
-    else:
-        yield total[np.newaxis]
-        width = -(-n_clusters // 8)
-        noise = hashlib.shake_128(f"flip {seed}".encode()).digest(resamples * width)
-        packed = np.frombuffer(noise, np.uint8).reshape(resamples, width)
-    for start in range(0, len(packed), FLIPS_AT_A_TIME):
-        block = packed[start : start + FLIPS_AT_A_TIME]
-        is_kept = np.unpackbits(block, axis=1, count=n_clusters, bitorder="little")  # a row per flip
-        yield 2 * (is_kept @ sums) - total
-
-
-class DropTest(NamedTuple):
-    p: float
-    p_adjusted: float  # for the number of samples
-    noticeable: float | None  # the smallest drop that is likely to be noticed; None if there is none
-
-
-def paired_drop_tests(samples: Sequence[Sample], scores: Sequence[Sample] = ()) -> list[DropTest]:
-    """Test whether the mean of each sample of differences is below 0, all together.
+def compute_p_values(
+    samples: Sequence[Callable[[], Sample]],
+    *,
+    is_one_sided: bool = False,
+    is_stepwise: bool = False,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> PValues:
+    """Test whether the mean of each sample of differences is 0, or on one side not below 0, all together.
 
     A sample's z is its sum, divided by the root of the sum of its squared sums by cluster, which no flip
-    changes. The adjusted p is the share of sign flips of whole clusters whose smallest z of all samples is at
-    most the sample's (Westfall & Young 1993): the more alike samples are, the less it exceeds p. A sample
+    changes. p is the share of sign flips of whole clusters with a z at least as extreme as the sample's. The
+    adjusted p is the share of flips whose most extreme z of all samples is (Westfall & Young 1993): the more
+    alike samples are, the less it exceeds p. Stepwise, samples that are more extreme are left out of this,
+    as they have been rejected before; then an adjusted p is at least that of the sample before. A sample
     whose sums are all 0 has p 1 and does not count.
 
-    `scores` has what each item of the samples can lose: `find_noticeable_drop` depends on it.
+    Each sample is a function that returns it. It is called twice, so that few samples are in memory at once.
     """
-    if not samples:
-        return []
-    totals = sum_samples(samples)
-    sums = totals[:, :, 0]
-    sizes = totals[:, :, 1]
-    losses = sum_samples(scores)[:, :, 0] if scores else None
-    roots = np.sqrt((sums**2).sum(axis=0))
-    scaled = sums / np.maximum(roots, 1e-12)
-    flipped = np.concatenate(list(flip_signs(scaled, RESAMPLES, seed=0)))
-    observed = scaled.sum(axis=0) + 1e-9  # keeps z equal that differ only in rounding
-    flipped[:, roots < 1e-12] = np.inf
-    observed[roots < 1e-12] = np.inf
-    smallest = np.sort(flipped.min(axis=1))
-    limit = smallest[int(MAX_P * len(smallest))]  # a z below it is significant
-    significant = smallest[smallest < limit - 1e-9]
-    critical = statistics.NormalDist().inv_cdf(1 - MAX_P)  # what it is at least, with many documents
-    if len(significant):
-        critical = max(critical, -float(significant[-1]))
-    tests = []
-    for index, n in enumerate(sizes.sum(axis=0)):
-        noticeable = None
-        has_item = sizes[:, index] > 0
-        if losses is not None and 2.0 ** -np.count_nonzero(has_item) <= MAX_P:
-            drop = find_noticeable_drop(sums[has_item, index], losses[has_item, index], critical)
-            noticeable = drop and drop / float(n)
-        p = float((flipped[:, index] <= observed[index]).mean())
-        p_adjusted = float((smallest <= observed[index]).mean())
-        tests.append(DropTest(p, p_adjusted, noticeable))
-    return tests
+    orient = np.negative if is_one_sided else np.abs
+    n_clusters = 0
+    extremes = np.full(len(samples), -np.inf)
+    for position, get_sample in enumerate(samples):
+        sums = standardize_sums(get_sample())
+        n_clusters = max(n_clusters, len(sums))
+        if sums.any():
+            extremes[position] = orient(sums.sum()) - 1e-9  # keeps z equal that differ only in rounding
+    order = np.argsort(extremes, kind="stable")[np.count_nonzero(np.isinf(extremes)) :]
+    limits = extremes[order]
+    flips = draw_flips(n_clusters, resamples, seed)
+    most_extreme = np.full(len(flips), -np.inf)
+    hits = np.zeros(len(order))
+    joint_hits: Array = np.zeros(len(order))
+    for start in range(0, len(order), MAX_COLUMNS):
+        chunk = slice(start, start + MAX_COLUMNS)
+        columns = np.zeros((n_clusters, len(order[chunk])))
+        for column, position in zip(columns.T, order[chunk], strict=True):
+            sums = standardize_sums(samples[position]())
+            column[: len(sums)] = sums
+        for first in range(0, len(flips), FLIPS_AT_A_TIME):
+            block = slice(first, first + FLIPS_AT_A_TIME)
+            bits = np.unpackbits(flips[block], axis=1, count=n_clusters, bitorder="little")
+            z = orient(columns.T @ (2.0 * bits.T - 1))  # a row for each sample
+            hits[chunk] += (limits[chunk] <= z.T).sum(axis=0)
+            # From the least extreme sample on: what is the most extreme z of those not yet rejected?
+            so_far = most_extreme[block]
+            for row in z:  # np.maximum.accumulate takes three times as long
+                so_far = np.maximum(row, so_far, out=row)
+            most_extreme[block] = so_far
+            joint_hits[chunk] += (limits[chunk] <= z.T).sum(axis=0)
+    if is_stepwise:
+        joint_hits = np.maximum.accumulate(joint_hits[::-1])[::-1]
+    else:
+        joint_hits = len(flips) - np.searchsorted(np.sort(most_extreme), limits)
+    tested = PValues(np.ones(len(samples)), np.ones(len(samples)))
+    tested.p[order] = hits / len(flips)
+    tested.p_adjusted[order] = joint_hits / len(flips)
+    return tested
 
 
-def sum_samples(samples: Sequence[Sample]) -> Array:
-    """Return the sum and the number of items of each sample (a column) in each cluster (a row)."""
-    n_clusters = max(sample.clusters.max(initial=-1) for sample in samples) + 1
-    return merge_rows(np.stack([sample.tabulate(n_clusters) for sample in samples], axis=1))
+def standardize_sums(sample: Sample) -> Array:
+    """Return a sample's sums by cluster, divided by the root of the sum of their squares; else they are 0."""
+    sums = np.bincount(sample.clusters % MAX_CLUSTERS, sample.values)  # many clusters: in groups
+    root = math.sqrt(float((sums**2).sum()))
+    return sums / root if root >= 1e-12 else np.zeros_like(sums)
 
 
-def find_noticeable_drop(gaps: Array, scores: Array, critical: float) -> float | None:
-    """Return the smallest drop of a sum that is likely to be noticed; None if the loss of all is not.
-
-    `gaps` and `scores` have the sums of each document's differences and scores of today. A share of the
-    documents loses all that it scores: the smallest one is searched for with which z = sum / sqrt(sum of
-    squares) is below -critical with a probability of POWER. Its mean and variance follow from the moments of
-    what the differences become (delta method). Few documents fall, so the sum is corrected for continuity by
-    what one of them has.
-    """
-    if not (scores > 0).any():
-        return None
-    shares = np.linspace(0.005, 1, 200)
-    moments = []
-    for power in (1, 2, 3, 4):
-        kept = (gaps**power).mean()
-        lost = ((gaps - scores) ** power).mean()
-        moments.append(kept + shares * (lost - kept))
-    m1, m2, m3, m4 = moments
-    m2 = np.maximum(m2, 1e-12)
-    drops = shares * scores.sum()
-    z = (scores[scores > 0].mean() - drops) / np.sqrt(len(gaps) * m2)
-    variance = (m2 - m1**2 - m1 / m2 * (m3 - m1 * m2) + m1**2 / (4 * m2**2) * (m4 - m2**2)) / m2
-    z += statistics.NormalDist().inv_cdf(POWER) * np.sqrt(np.maximum(variance, 0))
-    noticed = drops[z <= -critical]
-    return float(noticed[0]) if len(noticed) else None
+@functools.lru_cache(maxsize=2)
+def draw_flips(n_clusters: int, resamples: int, seed: int) -> Array:
+    """Return sign flips of clusters, each a row of packed bits: all, or none flipped and random ones."""
+    if n_clusters < resamples.bit_length():
+        return np.arange(2**n_clusters, dtype="<u4").view(np.uint8).reshape(-1, 4)
+    width = -(-n_clusters // 8)
+    noise = hashlib.shake_128(f"flip {seed}".encode()).digest(resamples * width)
+    packed = np.frombuffer(noise, np.uint8).reshape(resamples, width)
+    return np.concatenate([np.full((1, width), 255, np.uint8), packed])
 
 
 def compute_correlation(x: Array, y: Array) -> float | None:
@@ -2349,17 +2304,6 @@ def compute_correlation(x: Array, y: Array) -> float | None:
     y_deviations = y - y.mean()
     squares = float((x_deviations**2).sum() * (y_deviations**2).sum())
     return float((x_deviations * y_deviations).sum()) / math.sqrt(squares) if squares > 1e-18 else None
-
-
-def adjust_holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values adjusted for their number, in the given order (Holm 1979)."""
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    adjusted = [0.0] * len(p_values)
-    highest = 0.0
-    for rank, index in enumerate(order):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = highest
-    return adjusted
 
 
 class CorrectedMean(NamedTuple):
@@ -2606,7 +2550,6 @@ class State(Enum):
     NO_DROP = "no significant drop"
     NOT_TESTED = "not tested"
     NOT_COMPARABLE = "not comparable"
-    TOO_MANY_SYSTEMS = "too many systems to tell"
     NOT_SUBMITTED = "not submitted"
     MISSING_JUDGEMENTS = "judgements missing"
     NOT_JUDGED = "not judged"
@@ -2654,10 +2597,10 @@ class Scores(msgspec.Struct):
     values: dict[str, Array] = {}
     not_submitted: set[str] = set()  # measures of what the system lacks: they are 0, and reports say so
     obstacles: dict[str, State] = {}  # of measures that are not compared
+    judges: dict[str, JudgedBy] = {}  # of the measures whose scores a model or people gave
 
     def select(self, rows: Array) -> Scores:
-        """Return the scores at some positions; at -1 is an item without any."""
-        values = {measure: np.append(column, np.nan)[rows] for measure, column in self.values.items()}
+        values = {measure: column[rows] for measure, column in self.values.items()}
         return msgspec.structs.replace(self, values=values)
 
 
@@ -2666,18 +2609,22 @@ class Table(msgspec.Struct):
 
     items: Sample
     systems: dict[str, Scores] = {}
-    item_keys: Sequence[ItemKey] = ()  # if the items are compared with earlier results
+    item_keys: Sequence[ItemKey] = ()  # if the items are compared with those of an earlier run
 
     def select(self, rows: Array) -> Table:
         systems = {name: scores.select(rows) for name, scores in self.systems.items()}
         keys = [self.item_keys[row] for row in rows] if self.item_keys else ()
         return Table(self.items.select(rows), systems, keys)
 
-    def subtract(self, measure: Measure, system: str, other: str) -> Sample:
-        """Return the system's scores less those of another one, for the items of which both have scores."""
+    def subtract(self, row: Difference) -> Sample:
+        """Return the system's scores less those of the other one, for the items of which both have scores."""
         unknown = np.full(self.items.n, np.nan)
-        ours = self.systems[system].values.get(measure.name, unknown)
-        return self.items.replace_values(ours - self.systems[other].values.get(measure.name, unknown))
+        ours = self.systems[row.system].values.get(row.measure.name, unknown)
+        return self.items.replace_values(ours - self.systems[row.other].values.get(row.measure.name, unknown))
+
+    def find_gain(self, row: Difference) -> Sample:
+        """Return the same differences, above 0 where the system is better."""
+        return self.subtract(row).scale(row.measure.direction)
 
 
 class Mean(NamedTuple):
@@ -2761,13 +2708,14 @@ class Difference(msgspec.Struct):
     system: str
     other: str
     measure: Measure
+    is_one_sided: bool = False  # tested only for whether it is worse
     n: int = 0
     difference: float | None = None  # None also if one of the two has not submitted the measure
     obstacle: State | None = None  # why it is not tested, and has no p
     reason: str = ""  # says more than the obstacle
     interval: Interval | None = None
     p: float | None = None
-    p_adjusted: float | None = None  # for the number of tests
+    p_adjusted: float | None = None  # for all that is tested together
 
     @property
     def state(self) -> State:
@@ -2776,7 +2724,7 @@ class Difference(msgspec.Struct):
         if self.p_adjusted is None:
             return State.NOT_TESTED
         if self.p_adjusted > MAX_P:
-            return State.NO_DIFFERENCE
+            return State.NO_DROP if self.is_one_sided else State.NO_DIFFERENCE
         return State.BETTER if (self.difference or 0) * self.measure.direction > 0 else State.WORSE
 
     @property
@@ -2800,7 +2748,7 @@ class Difference(msgspec.Struct):
             "difference": self.difference,
             "ci95": self.interval,
             "p": self.p,
-            "p_holm": self.p_adjusted,
+            "p_adjusted": self.p_adjusted,
             "verdict": self.verdict,
         }
 
@@ -2809,48 +2757,50 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
     """Compare every pair of systems on every measure: the earlier system minus the later one."""
     differences = []
     for measure in measures:
-        names = [name for name, scores in table.systems.items() if measure.name in scores.values]
-        rows = [Difference(*pair, measure) for pair in itertools.combinations(names, 2)]
+        systems = {name: row for name, row in table.systems.items() if measure.name in row.values}
+        if len(systems) < 2:
+            continue
+        columns = [scores.values[measure.name] for scores in systems.values()]
+        has_score = np.asarray(~np.isnan(columns).all(axis=0))
+        clusters = table.items.clusters.copy()  # whose numbers leave none out
+        clusters[has_score] = table.items.select(has_score).renumber().clusters
+        part = Table(table.items._replace(clusters=clusters), systems)
+        rows = [Difference(*pair, measure) for pair in itertools.combinations(systems, 2)]
         for row in rows:
-            measure_difference(table, row)
-        tested = [row for row in rows if row.n and not row.obstacle]
-        if len(tested) > MAX_P * (MAX_FLIPS + 1):  # no p, adjusted for so many, can be MAX_P
-            for row in tested:
-                row.obstacle = State.TOO_MANY_SYSTEMS
-        else:
-            add_p_values(table, tested)
+            measure_difference(part, row)
+        tested = [(part, row) for row in rows if row.n and not row.obstacle]
+        test_differences(tested, is_stepwise=True)
         differences += [row for row in rows if row.n or row.obstacle]
     return differences
 
 
-def measure_difference(table: Table, row: Difference) -> Sample:
-    """Add the difference of two systems, which is not tested yet, and return those of the items."""
+def test_differences(rows: Sequence[tuple[Table, Difference]], **options: bool) -> None:
+    """Add p, and p adjusted for all these rows. The options are those of `compute_p_values`."""
+    gains = [functools.partial(table.find_gain, row) for table, row in rows]
+    tested = compute_p_values(gains, **options)
+    for (_, row), p, p_adjusted in zip(rows, tested.p.tolist(), tested.p_adjusted.tolist(), strict=True):
+        row.p = p
+        row.p_adjusted = p_adjusted
+
+
+def measure_difference(table: Table, row: Difference) -> None:
+    """Add the difference of two systems with its interval, and what keeps it from being tested."""
     measure = row.measure
-    gaps = table.subtract(measure, row.system, row.other)
+    gaps = table.subtract(row)
     row.n = gaps.n
-    states = {name: table.systems[name].obstacles.get(measure.name) for name in (row.system, row.other)}
-    lacking = [name for name, state in states.items() if state is State.NOT_SUBMITTED]
+    systems = table.systems
+    obstacles = {name: systems[name].obstacles.get(measure.name) for name in (row.system, row.other)}
+    lacking = [name for name, state in obstacles.items() if state is State.NOT_SUBMITTED]
     if lacking:
         row.obstacle = State.NOT_SUBMITTED
         row.reason = f"not submitted by {', '.join(lacking)}"
-        return gaps
-    row.obstacle = states[row.other] or states[row.system]
+        return
+    row.obstacle = obstacles[row.other] or obstacles[row.system]
     if row.n:
         row.difference = gaps.mean * measure.scale
     if row.n and not row.obstacle:
         largest = (measure.highest - measure.lowest) * measure.scale
         row.interval = compute_difference_interval(gaps.scale(measure.scale), largest)
-    return gaps
-
-
-def add_p_values(table: Table, rows: Sequence[Difference]) -> None:
-    """Add p, and p adjusted for the number of these tests (Holm)."""
-    gaps = [table.subtract(row.measure, row.system, row.other) for row in rows]
-    n_flips = min(max(RESAMPLES, FLIPS_PER_PAIR * len(rows)), MAX_FLIPS)
-    p_values = paired_tests(gaps, resamples=n_flips)
-    for row, p, p_holm in zip(rows, p_values, adjust_holm(p_values), strict=True):
-        row.p = p
-        row.p_adjusted = p_holm
 
 
 def list_differences(differences: Iterable[Difference], system: str) -> list[dict[str, Any]]:
@@ -2876,37 +2826,153 @@ class JudgedBy(NamedTuple):
         return f"{title}|{judge}|prompt:{self.prompt_hash[:8]}|v:{VERSION}"
 
 
-class ScoredRun(msgspec.Struct):
-    """The scores of one system in a run: today's, or one that a results file has stored."""
+# -- Changes since an earlier run, which is one more system of the table
 
-    name: str
+
+class EarlierRun(NamedTuple):
+    """A system as earlier results have it."""
+
+    file: InputFile
     item_keys: Sequence[ItemKey]
     scores: Scores
     measures: Sequence[Measure]
-    signatures: dict[str, JudgedBy]  # of the measures whose scores a model or people gave
-
-    def align(self, keys: Iterable[ItemKey]) -> Scores:
-        """Return the scores of the items with these keys; NaN for an item that the run lacks."""
-        positions = {key: position for position, key in enumerate(self.item_keys)}
-        return self.scores.select(np.array([positions.get(key, -1) for key in keys], np.intp))
-
-    def explain_obstacle(self, measure: Measure, before: ScoredRun) -> str:
-        """Return why the scores of a measure cannot be compared with earlier ones; "" if they can."""
-        then = before.signatures.get(measure.name)
-        now = self.signatures.get(measure.name)
-        if measure.name not in self.scores.values:
-            return "not judged" if then else "not measured now"
-        if then is None or now is None:
-            return "" if then == now else f"not judged{'' if then else ' in the baseline'}"
-        if then.model != now.model:
-            return f"judged by {then.model or 'people'}, now by {now.model or 'people'}"
-        return "" if then.prompt_hash == now.prompt_hash else "judged with another prompt"
 
 
-class StoredRun(ScoredRun):
-    """A run as a results file has it: its table of scores, the keys of its gold, and its judges."""
+class ChangesSince(msgspec.Struct):
+    """The changes of a system since an earlier run, over the questions that both have with the same gold."""
 
-    file: InputFile
+    system: str
+    file: InputFile  # the baseline
+    table: Table  # of these questions, with the earlier run as one more system
+    n_possible: int  # questions that the larger of the two has
+    changes: list[Difference] = []
+    lost: list[str] = []  # titles of the measures that the system does not submit any more
+
+    def list_checks(self) -> list[Check]:
+        """Return what is worse, what keeps the gate from telling, and what is as it should be."""
+        checks = []
+        unknown: dict[str, list[str]] = defaultdict(list)
+        for change in self.changes:
+            name = f"{self.system}: {change.measure.title}"
+            if change.state is State.WORSE:
+                _, gap, p = list_difference_cells(change)
+                checks.append(Check(name, worse=f"{name} {gap} against the baseline, p {p}"))
+            elif change.state is State.NO_DROP:
+                checks.append(Check(f"{name} against the baseline"))
+            elif change.obstacle:
+                unknown[change.verdict].append(change.measure.title)
+        if self.lost:
+            line = f"{self.system}: in the baseline, and not submitted now: {', '.join(self.lost)}"
+            checks.append(Check(line, worse=line))
+        reasons = [f"not compared with the baseline: {', '.join(unknown[why])}: {why}" for why in unknown]
+        n_common = self.table.items.n
+        if not n_common:
+            reasons = ["no question in common with the baseline has the same gold"]
+        elif 2 * n_common < self.n_possible:
+            common = f"{n_common} of {self.n_possible} questions"
+            reasons.insert(0, f"only {common} are in common with the baseline, with the same gold")
+        return checks + [Check(line, obstacle=line) for line in prefix_lines(self.system, reasons)]
+
+    def list_notes(self) -> list[str]:
+        """Return what differs, and is compared all the same."""
+        now = self.table.systems[self.system].judges
+        notes = []
+        for name, then in self.table.systems[BASELINE_SYSTEM].judges.items():
+            if name in now and now[name].repeats != then.repeats:
+                repeats = f"{then.repeats} in the baseline, {now[name].repeats} now"
+                notes.append(f"repeats of each judgement: {repeats}")
+        return list(dict.fromkeys(notes))
+
+    def list_remarks(self) -> list[str]:
+        """Return the notes, and what is better than in the baseline, which is not tested, or equal."""
+        better = []
+        equal = []
+        for change in self.changes:
+            if (change.difference or 0) * change.measure.direction > 0:
+                better.append(change.measure.title)
+            if change.n and not self.table.subtract(change).values.any():
+                equal.append(change.measure.title)
+        cases = {"better than in the baseline (not tested)": better, "all are equal": equal}
+        remarks = [f"{what}: {', '.join(titles)}" for what, titles in cases.items() if titles]
+        return prefix_lines(self.system, [*self.list_notes(), *remarks])
+
+    def build_block(self) -> dict[str, Any]:
+        return {
+            **self.file.build_block(),
+            "questions": self.table.items.n,
+            "documents": len(self.table.items.sum_clusters()),
+            "differences": [change.build_block() for change in self.changes],
+            "not_submitted": self.lost,
+            "notes": self.list_notes(),
+        }
+
+
+def compare_with_earlier_runs(
+    today: Table, runs: Mapping[str, EarlierRun], measures: Iterable[Measure], gate: Collection[str]
+) -> dict[str, ChangesSince]:
+    """Compare systems with earlier runs of these. Measures of the `gate` are tested for a drop."""
+    titled = {measure.name: measure for measure in measures}
+    changes_since = {}
+    for name in filter(runs.__contains__, today.systems):
+        run = runs[name]
+        n_possible = max(len(today.item_keys), len(run.item_keys))
+        since = ChangesSince(name, run.file, align_runs(today, name, run), n_possible)
+        for stored in run.measures:
+            if run.scores.obstacles.get(stored.name) is not State.NOT_SUBMITTED:
+                add_change(since, titled.get(stored.name, stored), stored.name in gate)
+        changes_since[name] = since
+    # All together, and not system by system: p is adjusted for the number of tests.
+    tested = []
+    for since in changes_since.values():
+        for change in since.changes:
+            if change.measure.name in gate and not change.obstacle:
+                tested.append((since.table, change))
+    test_differences(tested, is_one_sided=True)
+    return changes_since
+
+
+def align_runs(today: Table, name: str, earlier: EarlierRun) -> Table:
+    """Return the items that a system and an earlier run have in common, with both as systems."""
+    positions = {key: position for position, key in enumerate(earlier.item_keys)}
+    common = [row for row, key in enumerate(today.item_keys) if key in positions]
+    system = {name: today.systems[name]}
+    table = Table(today.items, system, today.item_keys).select(np.array(common, np.intp))
+    rows = np.array([positions[key] for key in table.item_keys], np.intp)
+    table.systems[BASELINE_SYSTEM] = earlier.scores.select(rows)
+    return table
+
+
+def add_change(since: ChangesSince, measure: Measure, is_in_gate: bool) -> None:
+    """Add the change by a measure, which is not tested yet."""
+    change = Difference(since.system, BASELINE_SYSTEM, measure, is_one_sided=True)
+    measure_difference(since.table, change)
+    if change.obstacle is State.NOT_SUBMITTED:
+        since.lost += [measure.title] if is_in_gate else []
+        return
+    since.changes.append(change)
+    if not is_in_gate:  # other measures, such as latency, are compared whatever has changed
+        change.obstacle = None
+        return
+    systems = since.table.systems
+    change.reason = explain_obstacle(measure.name, systems[since.system], systems[BASELINE_SYSTEM])
+    if not (change.reason or change.obstacle or change.n):
+        change.reason = "no question in common has it"
+    if change.reason:
+        change.obstacle = change.obstacle or State.NOT_COMPARABLE
+        change.interval = None
+
+
+def explain_obstacle(name: str, now: Scores, before: Scores) -> str:
+    """Return why the scores of a measure cannot be compared with earlier ones; "" if they can."""
+    then = before.judges.get(name)
+    judge = now.judges.get(name)
+    if name not in now.values:
+        return "not judged" if then else "not measured now"
+    if then is None or judge is None:
+        return "" if then == judge else f"not judged{'' if then else ' in the baseline'}"
+    if then.model != judge.model:
+        return f"judged by {then.model or 'people'}, now by {judge.model or 'people'}"
+    return "" if then.prompt_hash == judge.prompt_hash else "judged with another prompt"
 
 
 def restore_scores(rows: Sequence[JsonRow], measures: Iterable[Measure], problems: list[str]) -> Scores:
@@ -2921,162 +2987,6 @@ def restore_scores(rows: Sequence[JsonRow], measures: Iterable[Measure], problem
             elif score is not None:
                 problems.append(f"{row.locate()}{measure.name}: expected a number, at most {MAX_RATING:,}")
     return scores
-
-
-class Change(Difference):
-    """A change since a baseline, which is tested for a drop unless it does not count for the gate."""
-
-    are_equal: bool = False  # the scores of all items
-    noticeable: float | None = None  # the smallest drop that the test is likely to notice
-
-    @property
-    def state(self) -> State:
-        if self.obstacle or self.p_adjusted is None:
-            return super().state
-        return State.WORSE if self.p_adjusted <= MAX_P else State.NO_DROP
-
-    def describe_noticed(self) -> str:
-        """Return the smallest drop that is likely to be noticed, in words, or why none is named."""
-        if self.p is None:
-            return self.verdict
-        if not self.noticeable:
-            return "none can be noticed"
-        return format_number(self.noticeable, self.measure.digits)
-
-    def build_block(self) -> dict[str, Any]:
-        return {
-            **super().build_block(),
-            "p_adjusted": self.p_adjusted,
-            "smallest_noticeable_drop": self.noticeable,
-            "smallest_noticeable_drop_reason": None if self.noticeable else self.describe_noticed(),
-        }
-
-
-class ChangesSince(msgspec.Struct):
-    """The changes of a system since a baseline, over the questions that both have with the same gold."""
-
-    file: InputFile  # the baseline
-    n_questions: int  # in common, with the same gold
-    n_possible: int  # questions that the larger of the two has
-    n_documents: int  # of the questions in common
-    changes: list[Change] = []
-    lost: list[str] = []  # titles of the measures that the system does not submit any more
-    notes: dict[str, None] = {}  # on what differs, and is compared
-
-    def list_regressions(self) -> list[str]:
-        """Return what is worse than in the baseline, one line each."""
-        lines = []
-        for change in self.changes:
-            if change.state is State.WORSE:
-                _, gap, p = list_difference_cells(change)
-                lines.append(f"{change.measure.title} {gap} against the baseline, p {p}")
-        if self.lost:
-            lines.append(f"in the baseline, and not submitted now: {', '.join(self.lost)}")
-        return lines
-
-    def list_remarks(self) -> list[str]:
-        """Return what is better than in the baseline, which is not tested, and what is equal."""
-        better = []
-        for change in self.changes:
-            if (change.difference or 0) * change.measure.direction > 0:
-                better.append(change.measure.title)
-        equal = [change.measure.title for change in self.changes if change.are_equal]
-        cases = {"better than in the baseline (not tested)": better, "all are equal": equal}
-        return [f"{what}: {', '.join(titles)}" for what, titles in cases.items() if titles]
-
-    def list_obstacles(self) -> list[str]:
-        """Return what keeps the gate from telling whether the system is worse, one line each."""
-        if not self.n_questions:
-            return ["no question in common with the baseline has the same gold"]
-        lines = []
-        if 2 * self.n_questions < self.n_possible:
-            common = f"{self.n_questions} of {self.n_possible} questions"
-            lines.append(f"only {common} are in common with the baseline, with the same gold")
-        titles: dict[str, list[str]] = defaultdict(list)
-        for change in self.changes:
-            if change.obstacle:
-                titles[change.verdict].append(change.measure.title)
-        for verdict, names in titles.items():
-            lines.append(f"not compared with the baseline: {', '.join(names)}: {verdict}")
-        return lines
-
-    def build_block(self) -> dict[str, Any]:
-        return {
-            **self.file.build_block(),
-            "questions": self.n_questions,
-            "documents": self.n_documents,
-            "differences": [change.build_block() for change in self.changes],
-            "not_submitted": self.lost,
-            "notes": list(self.notes),
-        }
-
-
-def compare_runs(
-    pairs: Iterable[tuple[ScoredRun, StoredRun]], today: Table, gate: Collection[str]
-) -> dict[str, ChangesSince]:
-    """Compare runs with earlier ones, over today's items. Measures of the `gate` are tested for a drop."""
-    changes_since = {}
-    tested: list[Change] = []
-    gaps = []  # of each tested change: the differences of the items, positive if better
-    scores = []  # and what each item can lose
-    for now, before in pairs:
-        systems = {now.name: now.align(today.item_keys), BASELINE_SYSTEM: before.align(today.item_keys)}
-        table = Table(today.items, systems)
-        common = set(now.item_keys) & set(before.item_keys)
-        n_possible = max(len(now.item_keys), len(before.item_keys))
-        is_common = np.array([key in common for key in today.item_keys], bool)
-        n_documents = len(today.items.select(is_common).sum_clusters())
-        since = ChangesSince(before.file, len(common), n_possible, n_documents)
-        add_changes(since, table, now, before, gate)
-        changes_since[now.name] = since
-        for change in since.changes:
-            if not change.obstacle and change.measure.name in gate:
-                tested.append(change)
-                measure = change.measure
-                gaps.append(table.subtract(measure, now.name, BASELINE_SYSTEM).scale(measure.direction))
-                ours = table.systems[now.name].values[measure.name]
-                theirs = table.systems[BASELINE_SYSTEM].values[measure.name]
-                lowest = measure.lowest if math.isfinite(measure.lowest) else 0
-                scores.append(table.items.replace_values(np.where(np.isnan(theirs), np.nan, ours - lowest)))
-    # All together, and not system by system: p is adjusted for the number of tests.
-    for change, test in zip(tested, paired_drop_tests(gaps, scores), strict=True):
-        change.p = test.p
-        change.p_adjusted = test.p_adjusted
-        change.noticeable = test.noticeable and test.noticeable * change.measure.scale
-    return changes_since
-
-
-def add_changes(
-    since: ChangesSince, table: Table, now: ScoredRun, before: StoredRun, gate: Collection[str]
-) -> None:
-    """Add the changes since a baseline by all its measures; none is tested yet."""
-    todays = {measure.name: measure for measure in now.measures}  # with better titles
-    for stored in before.measures:
-        if before.scores.obstacles.get(stored.name) is State.NOT_SUBMITTED:
-            continue
-        measure = todays.get(stored.name, stored)
-        change = Change(now.name, BASELINE_SYSTEM, measure)
-        gaps = measure_difference(table, change)
-        change.are_equal = gaps.n > 0 and not gaps.values.any()
-        if measure.name in gate:  # other measures, such as latency, are compared whatever has changed
-            change.reason = now.explain_obstacle(measure, before) or change.reason
-            if not (change.reason or change.obstacle or change.n):
-                change.reason = "no question in common has it"
-            if change.reason:
-                change.obstacle = change.obstacle or State.NOT_COMPARABLE
-                change.interval = None
-        else:
-            change.obstacle = None
-            change.reason = ""
-        if now.scores.obstacles.get(measure.name) is not State.NOT_SUBMITTED:
-            since.changes.append(change)
-        elif measure.name in gate:
-            since.lost.append(measure.title)
-        then = before.signatures.get(measure.name)
-        today = now.signatures.get(measure.name)
-        if then and today and then.repeats != today.repeats:
-            note = f"repeats of each judgement: {then.repeats} in the baseline, {today.repeats} now"
-            since.notes[note] = None
 
 
 def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
@@ -5551,18 +5461,18 @@ def build_comparison_part(differences: Sequence[Difference]) -> Part:
             row = difference.mirror()
             pair = f"{row.system} - {row.other}"
             rows.append([pair, row.measure.title, *list_difference_cells(row), row.verdict])
-    header = ["Pair", "Measure", "n", "Difference", "p (Holm)", "Verdict"]
+    header = ["Pair", "Measure", "n", "Difference", "p (adj.)", "Verdict"]
     lines = []
     if rows and not lists_all:
         lines.append("Only significant differences are listed; the results have all.")
     elif not lists_all:
-        is_hidden = any(row.state is State.TOO_MANY_SYSTEMS for row in differences)
-        state = State.TOO_MANY_SYSTEMS if is_hidden else State.NO_DIFFERENCE
-        lines.append(f"{state.value.capitalize()} among {len(pairs)} pairs.")
+        lines.append(f"{State.NO_DIFFERENCE.value.capitalize()} among {len(pairs)} pairs.")
     for verdict, titles in left_out.items():
         lines.append(f"Left out, {verdict}: {', '.join(dict.fromkeys(titles))}.")
     if rows and len(pairs) > 1:
-        lines.append("Intervals are of one pair each, p and verdicts of all pairs.")
+        lines.append("Intervals are of one pair each; p is adjusted for all pairs of a measure.")
+    if rows and len({row.measure.name for row in differences if row.p is not None}) > 1:
+        lines.append("Over five measures, equal systems get some verdict in one of ten to one of five runs.")
     return Part("Comparison", header, rows, lines, n_names=2)
 
 
@@ -6168,6 +6078,7 @@ class Command:
     noun = "judgements"  # what the model replies
     epilog = ""  # at the end of the help
     thresholds: Sequence[Check] = ()
+    earlier_runs: Mapping[str, EarlierRun] = MappingProxyType({})  # of systems of today
     changes_since: Mapping[str, ChangesSince] = MappingProxyType({})  # of systems, since the baseline
 
     def __init__(self, options: Any) -> None:
@@ -6215,14 +6126,8 @@ class Command:
 
     def list_checks(self) -> list[Check]:
         checks = [*self.thresholds]
-        for name, since in self.changes_since.items():
-            regressions = prefix_lines(name, since.list_regressions())
-            obstacles = prefix_lines(name, since.list_obstacles())
-            checks += [Check(line, worse=line) for line in regressions]
-            checks += [Check(line, obstacle=line) for line in obstacles]
-            for change in since.changes:
-                if change.state is State.NO_DROP:
-                    checks.append(Check(f"{name}: {change.measure.title} against the baseline"))
+        for since in self.changes_since.values():
+            checks += since.list_checks()
         return checks
 
     def shortfalls(self) -> list[str]:
@@ -6294,10 +6199,12 @@ class Command:
             console.print(escape_console(f"Reports saved to: {shorten_names(reports)}"))
         console.note(*use)
         shortfalls = self.shortfalls()
-        console.warn(*judging.report_end(), *self.remarks(), *prefix_lines("worse", shortfalls))
+        obstacles = self.list_obstacles()
+        console.warn(*judging.report_end(), *self.remarks(), *map(WarningRecord, obstacles))
+        console.warn(*prefix_lines("worse", shortfalls))
         if shortfalls:
             return EXIT_WORSE
-        is_complete = is_written and judging.is_complete() and self.is_complete()
+        is_complete = is_written and judging.is_complete() and self.is_complete() and not obstacles
         return EXIT_OK if is_complete else EXIT_INCOMPLETE
 
 
@@ -6478,21 +6385,18 @@ class Options:
 
 
 class Threshold(NamedTuple):
+    name: str  # as given, without the value
     system: str  # "" for all
     measure: str
     value: float
 
-    @property
-    def text(self) -> str:
-        return f"{self.system}:{self.measure}" if self.system else self.measure
-
 
 def parse_threshold(text: str) -> Threshold:
-    match = re.fullmatch(r"(?:(.+):)?([^:=]+)=([0-9]*\.?[0-9]+)", text)
+    text = unicodedata.normalize("NFC", text)
+    match = re.fullmatch(r"((?:(.+):)?([^:=]+))=([0-9]*\.?[0-9]+)", text)
     if not match:
         raise argparse.ArgumentTypeError(f"expected [SYSTEM:]MEASURE=VALUE, got {cut_text(text)!r}")
-    system = unicodedata.normalize("NFC", match[1] or "")
-    return Threshold(system, match[2].lower(), float(match[3]))
+    return Threshold(f"--fail-under {match[1]}", match[2] or "", match[3], float(match[4]))
 
 
 class GateOptions(Options):
@@ -6524,25 +6428,29 @@ def find_measure(name: str, measures: Sequence[Measure], option: str = "--fail-u
 
 
 def choose_gate(
-    options: GateOptions, measures: Iterable[Measure], stored: Iterable[Measure], usual: Iterable[Measure]
+    options: GateOptions,
+    measures: Sequence[Measure],
+    compared: Sequence[Measure],
+    runs: Mapping[str, EarlierRun],
 ) -> list[str]:
-    """Return the names of the measures that --gate names, of those that are stored, or of the usual ones."""
-    known = {measure.name for measure in stored}
-    found = [measure for measure in measures if measure.name in known]
-    named = [find_measure(name, found, "--gate") for name in options.gate]
-    return [measure.name for measure in named or usual]
+    """Return the names of the measures that --gate names, or of all that are compared, today or before."""
+    stored = {measure.name: measure for measure in flatten(run.measures for run in runs.values())}
+    todays = {measure.name for measure in measures}
+    lost = [measure for name, measure in stored.items() if name not in todays]
+    known = [measure for measure in [*measures, *lost] if measure.name in stored]
+    named = [find_measure(name, known, "--gate") for name in options.gate]
+    return [measure.name for measure in named or [*compared, *lost]]
 
 
 def check_thresholds(options: GateOptions, systems: Collection[str], measures: Sequence[Measure]) -> None:
     """Raise UsageError for a threshold of an unknown system or measure, or a share for a percentage."""
-    for threshold in options.fail_under:
-        measure = find_measure(threshold.measure, measures)
-        if measure.unit == "%" and 0 < threshold.value <= 1:
-            right = f"{threshold.text}={100 * threshold.value:g}"
-            raise UsageError(f"--fail-under {threshold.text}={threshold.value:g}: in percent, say {right}")
-        if threshold.system and threshold.system not in systems:
-            advice = suggest(threshold.system, systems)
-            raise UsageError(f"--fail-under {threshold.text}: unknown system{advice}")
+    for name, system, measure_name, value in options.fail_under:
+        measure = find_measure(measure_name, measures)
+        if measure.unit == "%" and 0 < value <= 1:
+            right = f"{name.removeprefix('--fail-under ')}={100 * value:g}"
+            raise UsageError(f"{name}={value:g}: in percent, say {right}")
+        if system and system not in systems:
+            raise UsageError(f"{name}: unknown system{suggest(system, systems)}")
 
 
 def check_means(
@@ -6552,33 +6460,31 @@ def check_means(
     *,
     needs_all: bool,  # otherwise one system that is measured is enough
 ) -> list[Check]:
-    """Return a check for each mean that is worse than its threshold, or for the threshold if none is."""
+    """Return a check for each mean that a threshold is for, and for a threshold that cannot be applied."""
     checks = []
-    for threshold in options.fail_under:
-        measure = find_measure(threshold.measure, measures)
+    for name, system, measure_name, value in options.fail_under:
+        measure = find_measure(measure_name, measures)
         side = "above" if measure.lower_is_better else "below"
-        name = f"--fail-under {threshold.text}"
-        found = []
         lacking = []
         n_submitted = 0
         for title, means in systems.items():
             mean = means.get(measure.name, NO_MEAN)
             # It may name a system of a submission, a submission, or a system of all submissions.
-            if not mean.is_submitted or threshold.system not in ("", title, *title.rsplit("/", 1)):
+            if not mean.is_submitted or system not in ("", title, *title.rsplit("/", 1)):
                 continue
             n_submitted += 1
             if mean.value is None:
                 lacking.append(title)
-            elif measure.direction * (mean.value - threshold.value) < -1e-9:
-                shown = format_number(mean.value, measure.digits + 1)
-                line = f"{title}: {measure.title} {shown} is {side} {threshold.value:g}"
-                found.append(Check(f"{name}: {title}", worse=line))
+                continue
+            is_worse = measure.direction * (mean.value - value) < -1e-9
+            shown = format_number(mean.value, measure.digits + 1)
+            line = f"{title}: {measure.title} {shown} is {side} {value:g}" if is_worse else ""
+            checks.append(Check(f"{name}: {title}", worse=line))
         if not n_submitted:
-            found.append(Check(name, worse=f"{name}: nothing was submitted for it"))
+            checks.append(Check(name, worse=f"{name}: nothing was submitted for it"))
         elif lacking and (needs_all or len(lacking) == n_submitted):
             reason = f"cannot be compared: not measured for {shorten_names(lacking)}"
-            found.append(Check(name, obstacle=f"{name}: {reason}"))
-        checks += found or [Check(name)]
+            checks.append(Check(name, obstacle=f"{name}: {reason}"))
     return checks
 
 
@@ -7533,7 +7439,6 @@ class GradeSplit(Command):
     submissions: Sequence[Submission] = ()  # without --submissions the current directory is the only one
     withdrawn: Sequence[str] = ()  # folders of the last gradebook that are gone
     needs_scores = False  # whether grades wait for answer scores, so that F1 is none
-    earlier_runs: Mapping[str, StoredRun] = MappingProxyType({})
 
     @property
     def journal_file(self) -> str:
@@ -7631,8 +7536,8 @@ class GradeSplit(Command):
             self.earlier_runs = read_baseline(self.options, problems)
         if problems:
             raise InputError(problems)
-        stored = list(flatten(run.measures for run in self.earlier_runs.values()))
-        self.gate = choose_gate(self.options, self.split.measures, stored, usual=stored)
+        measures = self.split.measures
+        self.gate = choose_gate(self.options, measures, measures, self.earlier_runs)
         if not self.options.dry_run:
             self.withdrawn = add_last_grades(self.split, self.submissions, self.last)
 
@@ -7731,6 +7636,7 @@ class GradeSplit(Command):
         names = [question.question_id for question in questions]
         table = Table(items, systems, list(zip(names, self.gold_ids, strict=True)))
         for system in submission.systems:
+            systems[system.name].judges = self.judging.sign_measures(system.judged)
             system.means |= compute_means(table, system.name, measures)
         for facet in FACETS:
             parts = slice_table(table, map(attrgetter(facet), questions)).items()
@@ -7738,14 +7644,8 @@ class GradeSplit(Command):
                 means = {value: compute_means(part, system.name, measures) for value, part in parts}
                 system.slices[facet] = means
         submission.differences = compare_systems(table, measures)
-        pairs = []
-        for name, system in zip(systems, submission.systems, strict=True):
-            if name in self.earlier_runs:
-                system_measures = list(flatten(system.blocks.values()))
-                signatures = self.judging.sign_measures(system.judged)
-                run = ScoredRun(name, table.item_keys, systems[name], system_measures, signatures)
-                pairs.append((run, self.earlier_runs[name]))
-        self.changes_since = compare_runs(pairs, table, self.gate)
+        runs = self.earlier_runs
+        self.changes_since = compare_with_earlier_runs(table, runs, measures, self.gate)
 
     def results(self) -> Iterator[OutputFile]:
         name = RESULTS_FILE.format(split=self.split.name)
@@ -7885,7 +7785,6 @@ class GradeSplit(Command):
             if system.is_judged:
                 generators.update(system.list_generators())
                 warnings += warn_about_missing(system, self.split.criteria)
-        warnings += map(WarningRecord, self.list_obstacles())
         return warnings + warn_about_family(self.judging.model, sorted(generators))
 
     def warn_about_unused(self) -> list[WarningRecord]:
@@ -7915,7 +7814,7 @@ class GradeSplit(Command):
         return super().list_checks() + [Check(line, worse=line) for line in lines]
 
     def is_complete(self) -> bool:
-        has_all = not (self.people.rejected or self.problems or self.list_obstacles())
+        has_all = not (self.people.rejected or self.problems)
         cases = itertools.product(self.systems, self.split.criteria)
         return has_all and not any(system.find_missing(criterion) for system, criterion in cases)
 
@@ -8468,7 +8367,7 @@ def summarize_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> d
     }
 
 
-# -- Earlier results: each system of a results file is restored as a stored run
+# -- Earlier results
 
 
 class StoredBlock(Record):
@@ -8493,30 +8392,31 @@ def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, 
 
 def restore_run(
     name: str, blocks: Mapping[str, StoredBlock], file: FileData, problems: list[str]
-) -> StoredRun:
+) -> EarlierRun:
     rows: dict[str, dict[str, Any]] = defaultdict(dict)  # the rows of all blocks on a question, as one
     measures: list[Measure] = []
     criteria = []
     incomplete = []
-    signatures: dict[str, JudgedBy] = {}
+    judges: dict[str, JudgedBy] = {}
     for block, content in blocks.items():
         for row in content.per_question:
             rows[str(row.get("question_id"))] |= row
+        found = set(flatten(content.per_question))
         criterion = find_criterion(block)
-        if criterion and content.per_question:
+        if criterion and found:
             criteria.append(criterion)
             judged_by = JudgedBy(content.judge_model, content.prompt_hash, content.repeats)
-            signatures |= dict.fromkeys(criterion.measure_names, judged_by)
+            judges |= dict.fromkeys(criterion.measure_names, judged_by)
             if any(row.get("failure") for row in content.per_question):
                 incomplete.append(criterion)
-        found = set(flatten(content.per_question))
         known = SPLIT_BLOCKS.get(block) or ([criterion.measure] if criterion else [])
         measures += [measure for measure in known if measure.name in found]
     stored = [JsonRow(file.name, row, key=f"{name}: {question_id}") for question_id, row in rows.items()]
     scores = restore_scores(stored, measures, problems)
+    scores.judges = judges
     add_obstacles(scores, rows.values(), criteria, incomplete)
     item_keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
-    return StoredRun(name, item_keys, scores, measures, signatures, file.source)
+    return EarlierRun(file.source, item_keys, scores, measures)
 
 
 def find_criterion(block: str) -> Criterion | None:
@@ -8527,7 +8427,7 @@ def find_criterion(block: str) -> Criterion | None:
     return Criterion(name=block, measure=Measure(f"{block}_score", block, key=f"avg_{block}"), prompt="")
 
 
-def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, StoredRun]:
+def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, EarlierRun]:
     """Return the runs of earlier results. Raises UsageError if they cannot be a baseline of this one."""
     path = options.baseline or ""
     results_file = os.path.join(options.root, RESULTS_FILE.format(split=options.split))
@@ -8553,17 +8453,16 @@ def build_baseline_part(
         return Part("")
     rows: list[list[Cell]] = []
     how = "sign flips over documents or questions, adjusted for all measures and systems"
-    estimated = "Noticed from: the smallest drop that is noticed in about 80 % of runs or more"
-    lines = [f"Baseline: {path}. Drops are tested by {how}. {estimated}."]
+    lines = [f"Baseline: {path}. Drops are tested by {how}."]
     lines += [f"{name}: not in the baseline" for name in new]
     for name, since in changes_since.items():
         for change in since.changes:
-            cells = [*list_difference_cells(change), change.describe_noticed(), change.verdict]
-            rows.append([name, change.measure.title, *cells])
-        remarks = [*since.notes, *since.list_remarks()]
-        remarks += [*since.list_obstacles(), *since.list_regressions()]
-        lines += prefix_lines(name, remarks)
-    header = ["System", "Measure", "n", "Change", "p (adj.)", "Noticed from", "Verdict"]
+            rows.append([name, change.measure.title, *list_difference_cells(change), change.verdict])
+        checks = since.list_checks()
+        lines += since.list_remarks()
+        lines += [check.obstacle for check in checks if check.obstacle]
+        lines += [check.worse for check in checks if check.worse]
+    header = ["System", "Measure", "n", "Change", "p (adj.)", "Verdict"]
     return Part("Changes since the baseline", header, rows, lines, n_names=2)
 
 
@@ -9787,7 +9686,7 @@ def render_split_text(submission: Submission, split: Split) -> str:
         lines = ["", *describe_certainty(systems, split.measures, submission.differences)]
         blocks += [
             render_text([build_systems_part("System comparison", systems, split.measures, lines)]),
-            "\n--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---",
+            "\n--- PAIRED DIFFERENCES (sign flips over documents, adjusted for the pairs of a measure) ---",
             *([render_text_table(pairs)] if pairs.rows else []),
             *pairs.lines,
         ]
@@ -9909,9 +9808,8 @@ def describe_certainty(
     lines = ["; ".join([f"{IN_BRACKETS}, by {n_documents} gold documents", *by_measure]) + "."]
     if n_documents < MIN_CLUSTERS:
         lines = [f"No intervals: fewer than {MIN_CLUSTERS} documents: {n_documents}."]
-    n_tested = Counter(row.measure.name for row in differences if row.p is not None)
-    n_pairs = min(n_tested.values(), default=0)
-    if n_pairs * 2.0 ** (1 - n_documents) > MAX_P:  # times the smallest possible p
+    smallest_p = 2.0 ** (1 - n_documents)  # also if it is adjusted for many pairs
+    if smallest_p > MAX_P and any(row.p is not None for row in differences):
         lines.append(f"No difference can be significant: too few documents ({n_documents}).")
     return [*lines, *dict.fromkeys(flatten(system.origins for system in systems))]
 
@@ -10792,18 +10690,10 @@ class GradeAnswers(GradeItems):
 
     def prepare_gate(self) -> None:
         """Read the earlier run, and choose what is tested against it. Raises InputError and UsageError."""
-        path = self.options.baseline
         check_thresholds(self.options, self.names, self.measures)
-        problems: list[str] = []
-        run = read_stored_answers(read_file(path, problems), problems) if path else None
-        raise_problems(problems)
-        if run and len(self.names) > 1 and run.name not in self.names:
-            raise UsageError(f"--baseline: it has the results of {run.name}, which is none of the files")
-        self.earlier_run = run
-        stored = run.measures if run else ()
-        todays = {measure.name for measure in self.measures}
-        lost = [measure for measure in stored if measure.name not in todays]
-        self.gate = choose_gate(self.options, [*self.measures, *lost], stored, [*self.compared, *lost])
+        if self.options.baseline:
+            self.earlier_runs = read_earlier_answers(self.options.baseline, self.names)
+        self.gate = choose_gate(self.options, self.measures, self.compared, self.earlier_runs)
 
     def build_setup(self) -> dict[str, Any]:
         """Return what scores rest on: results of another set-up are replaced only if that is asked for."""
@@ -10940,16 +10830,14 @@ class GradeAnswers(GradeItems):
             self.imperfect = list(self.find_imperfect())
 
     def compare_with_earlier_run(self) -> None:
-        if self.earlier_run is None:
-            return
-        position = self.names.index(self.earlier_run.name) if len(self.names) > 1 else 0
-        configuration = self.configurations[position]
-        part = self.table.select(np.array([answer.place for answer in configuration.answers], np.intp))
-        is_judged = self.judging.model and configuration.is_judged
-        judges = self.judging.sign_measures(self.criteria if is_judged else ())
-        scores = part.systems[configuration.name]
-        now = ScoredRun(configuration.name, part.item_keys, scores, self.measures, judges)
-        self.changes_since = compare_runs([(now, self.earlier_run)], self.table, self.gate)
+        for name in self.earlier_runs:
+            configuration = self.configurations[self.names.index(name)]
+            part = self.table.select(np.array([answer.place for answer in configuration.answers], np.intp))
+            is_judged = self.judging.model and configuration.is_judged
+            judged = self.criteria if is_judged else ()
+            part.systems[name].judges = self.judging.sign_measures(judged)
+            runs = self.earlier_runs
+            self.changes_since = compare_with_earlier_runs(part, runs, self.measures, self.gate)
 
     def decide(self, configuration: Configuration, answer: GradedItem) -> None:
         """Note whether an answer is right: by the judge, or without one by the last method that decides."""
@@ -11202,10 +11090,10 @@ class GradeAnswers(GradeItems):
         lines: list[Message] = [*prefix_lines("not perfect", self.imperfect[:MAX_NAMES_SHOWN])]
         if self.judging.model not in ("", self.model):  # a successor
             lines += warn_about_family(self.judging.model, self.generators)
-        return [*lines, *map(WarningRecord, self.list_obstacles()), *super().remarks()]
+        return [*lines, *super().remarks()]
 
     def is_complete(self) -> bool:
-        return super().is_complete() and not (self.imperfect or self.list_obstacles())
+        return super().is_complete() and not self.imperfect
 
 
 # -- What is judged
@@ -11366,26 +11254,31 @@ class StoredAnswers(Record):
     setup: dict[str, Any] = {}  # with the hashes of the prompts
 
 
-def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None:
+def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, EarlierRun]:
+    """Return the run that a results file has, by the name of the file of today that it is compared with."""
+    problems: list[str] = []
+    file = read_file(path, problems)
     stored = parse_value(StoredAnswers, file, problems)
     if stored is None:
-        return None
+        raise InputError(problems)
+    name = stored.configuration if len(names) > 1 else names[0]
     rows = []
+    item_keys = []
     for index, row in enumerate(stored.detailed_results):
         rows.append(JsonRow(file.name, only_dict(row.get("scores")), key=f"detailed_results: [{index}]"))
+        item_keys.append((format_compact(row.get("input")), format_compact(row.get("gold"))))
     measures = [Measure(name, name) for name in dict.fromkeys(flatten(row.data for row in rows))]
+    scores = restore_scores(rows, measures, problems)
+    raise_problems(problems)
+    if name not in names:
+        raise UsageError(f"--baseline: it has the results of {name}, which is none of the files")
     judged = ("llm_judge", "hybrid", *flatten(PROMPTS[name].parts for name in ANSWER_PROMPTS))
     prompts = dict.fromkeys(judged, stored.setup.get("prompt_hash", ""))
-    judges = {}
-    for name, prompt_hash in (prompts | only_dict(stored.setup.get("criteria"))).items():
-        if stored.judge_model:
-            judges[name] = JudgedBy(stored.judge_model, prompt_hash, stored.setup.get("repeats", 1))
-    texts = [
-        (format_compact(row.get("input")), format_compact(row.get("gold"))) for row in stored.detailed_results
-    ]
-    item_keys = list(number_copies(texts))
-    scores = restore_scores(rows, measures, problems)
-    return StoredRun(stored.configuration, item_keys, scores, measures, judges, file.source)
+    prompts |= only_dict(stored.setup.get("criteria"))
+    repeats = stored.setup.get("repeats", 1)
+    for measure_name, prompt_hash in prompts.items() if stored.judge_model else ():
+        scores.judges[measure_name] = JudgedBy(stored.judge_model, prompt_hash, repeats)
+    return {name: EarlierRun(file.source, list(number_copies(item_keys)), scores, measures)}
 
 
 def number_copies(texts: Iterable[tuple[str, str]]) -> Iterator[ItemKey]:

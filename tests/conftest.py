@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import gc
+import itertools
 import json
 import os
 import re
@@ -21,6 +22,8 @@ from typing import Any
 
 import evaluation
 import httpx
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
@@ -37,7 +40,7 @@ SEAMS = (
     "GRACE_S",
     "RateLimiter",
     "RateLimit",
-    "paired_drop_tests",  # these two are simulated by bench_statistics.py
+    "compute_p_values",  # these are simulated by bench_statistics.py
     "Sample",
     "make_sample",
     "compute_mean_interval",
@@ -108,6 +111,24 @@ def all_kept() -> Iterator[None]:
 def table(names: str, rows: Mapping[str, Any]) -> pytest.MarkDecorator:
     """Parametrize a test by a table: name of the case -> its values."""
     return pytest.mark.parametrize(names, list(rows.values()), ids=list(rows))
+
+
+def reject_stepwise(sums: npt.NDArray[Any], level: float) -> npt.NDArray[Any]:
+    """Return which samples of differences, rows of sums by cluster, have a mean that is not 0.
+
+    All signs are flipped in turn. What has a larger |z| than all but a share `level` of the flips have
+    anywhere is rejected, and all is repeated without it.
+    """
+    signs = np.array(list(itertools.product((1, -1), repeat=sums.shape[1])))
+    z = abs(signs @ (sums / np.sqrt((sums**2).sum(axis=1, keepdims=True))).T)
+    rejected = np.zeros(len(sums), bool)
+    while not rejected.all():
+        largest = z[:, ~rejected].max(axis=1)
+        p = (largest[:, np.newaxis] >= z[0] - 1e-9).mean(axis=0)
+        if rejected[p <= level].all():
+            break
+        rejected |= p <= level
+    return rejected
 
 
 def reference_numbers(name: str) -> Any:

@@ -84,13 +84,14 @@ strong  1.000 [0.560, 1.000]  4.00 [2.23, 5.00]  1.000 [0.560, 1.000]  0.900 [0.
 95 % intervals in brackets, by 7 gold documents.
 Answer|judge:llama-3.1-8b-instant|repeats:1|prompt:PROMPT|v:VERSION
 
---- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---
-Pair             Measure     n               Difference  p (Holm)  Verdict
+--- PAIRED DIFFERENCES (sign flips over documents, adjusted for the pairs of a measure) ---
+Pair             Measure     n               Difference  p (adj.)  Verdict
 strong - simple  Recall@1 %  7     +71.4 [-0.3, +100.0]    0.0625  no significant difference
 strong - simple  Recall@5 %  7     +14.3 [-35.1, +57.3]    1.0000  no significant difference
 strong - simple  Precision   7  +0.571 [+0.119, +0.770]    0.0156  better
 strong - simple  Recall      7  +0.143 [-0.351, +0.573]    1.0000  no significant difference
 strong - simple  F1          7  +0.429 [+0.043, +0.624]    0.0156  better
+Over five measures, equal systems get some verdict in one of ten to one of five runs.
 
 ============================================================
 Evaluation results saved to: dev_evaluation.json

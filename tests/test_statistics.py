@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from conftest import reference_numbers, table
+from conftest import reference_numbers, reject_stepwise, table
 
 Row = dict[str, Any]
 
@@ -247,6 +248,72 @@ def test_paired_test(a: list[float], b: list[float], clusters: Sequence[Any] | N
 )
 def test_one_sided_paired_test(a: list[float], b: list[float], p: float) -> None:
     assert evaluation.paired_test(a, b, alternative="less") == p
+
+
+FOUR, SIX = [1.0] * 4, [1.0] * 6
+FAMILIES: dict[
+    str, tuple[list[list[float]], list[int], list[int], list[int]]
+] = {  # samples of a cluster for each value, p, adjusted p, stepwise adjusted p: of 16 or 64 flips
+    "one": ([FOUR], [2], [2], [2]),
+    "the same twice": ([FOUR, FOUR], [2, 2], [2, 2], [2, 2]),
+    "one that is 0 does not count": ([FOUR, [0.0] * 4], [2, 16], [2, 16], [2, 16]),
+    # z is 2 and sqrt(2): the second has it in the 8 flips with two equal signs, the first in 2 of these
+    "one within the other": ([FOUR, [1, 1, 0, 0]], [2, 8], [2, 8], [2, 8]),
+    # sqrt(2) in 8 flips each, 4 of them in common
+    "apart": ([[0, 0, 1, 1], [1, 1, 0, 0]], [8, 8], [12, 12], [12, 12]),
+    # z is sqrt(6) in 2 flips each. At least 4 / sqrt(6) has each in 14 flips, 4 of them in common: 24
+    # have it in one of both, and 14 if the first one is rejected.
+    "a step": ([SIX, [1, 1, 1, 1, 1, -1]], [2, 14], [4, 24], [4, 14]),
+    # z is 1.41 and 1.39, the second in 4 flips, which is less than the step before has
+    "no p below that of a step before": ([[1, 1, 0, 0], [1, 1, 1, -0.5]], [8, 4], [8, 8], [8, 8]),
+}
+
+
+def compute_p_values(columns: Sequence[Sequence[float]], **options: Any) -> Any:
+    samples = [functools.partial(evaluation.make_sample, column) for column in columns]
+    return evaluation.compute_p_values(samples, **options)
+
+
+@table("columns, alone, adjusted, stepwise", FAMILIES)
+def test_families_by_hand(
+    columns: list[list[float]], alone: list[int], adjusted: list[int], stepwise: list[int]
+) -> None:
+    n_flips = 2 ** len(columns[0])
+    for is_stepwise, expected in ((False, adjusted), (True, stepwise)):
+        found = compute_p_values(columns, is_stepwise=is_stepwise)
+        assert (found.p * n_flips).tolist() == alone
+        assert (found.p_adjusted * n_flips).tolist() == expected
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_stepwise_rejects_what_is_rejected_in_repetitions(seed: int) -> None:
+    random = generator(seed)
+    sums = random.integers(-2, 4, (12, 8)) + random.normal(0, 0.1, (12, 8)) * (seed % 2)
+    found = compute_p_values(sums.tolist(), is_stepwise=True)
+    assert len(set(found.p_adjusted)) > 2
+    for level in (0.02, 0.05, 0.1, 0.3, 0.5):
+        assert (found.p_adjusted <= level).tolist() == reject_stepwise(sums, level).tolist()
+
+
+def test_a_large_family_is_tested_in_parts() -> None:
+    """Samples are sorted by their z: what is in which part does not depend on their order."""
+    sums = generator(1).integers(-1, 4, (450, 7)).astype(float)
+    found = compute_p_values(sums.tolist(), is_stepwise=True)
+    for level in (0.05, 0.2, 0.5):
+        assert (found.p_adjusted <= level).tolist() == reject_stepwise(sums, level).tolist()
+    turned = compute_p_values(sums[::-1].tolist(), is_stepwise=True)
+    assert turned.p_adjusted[::-1].tolist() == found.p_adjusted.tolist()
+
+
+def test_a_family_of_random_flips_is_that_of_its_samples() -> None:
+    """Of 60 clusters: p is that of each sample alone, and the adjusted p of two that are alike, too."""
+    gaps = generator(2).normal(0.1, 1, (3, 60)).tolist()
+    found = compute_p_values(gaps, is_one_sided=True)
+    alone = [evaluation.paired_test(column, [0.0] * 60, alternative="less") for column in gaps]
+    assert found.p.tolist() == alone
+    assert (found.p_adjusted >= found.p).all()
+    doubled = compute_p_values([gaps[0], [2 * gap for gap in gaps[0]]], is_one_sided=True)
+    assert doubled.p_adjusted.tolist() == [alone[0], alone[0]]
 
 
 @table(

@@ -373,7 +373,13 @@ def test_files_are_compared_by_query(project: Project, serve: Serve) -> None:
     # All six differences have one sign: of 64 sign flips two are as extreme.
     expected = {"with": "merged 5", "n": 6, "difference": 2.0, "p": 2 / 64}
     ci95 = [pytest.approx(2 * 0.1588561565), 2.0]  # of a scale to 2
-    assert relevance == {**expected, "ci95": ci95, "measure": NAMES[0], "p_holm": 2 / 64, "verdict": "better"}
+    assert relevance == {
+        **expected,
+        "ci95": ci95,
+        "measure": NAMES[0],
+        "p_adjusted": 2 / 64,
+        "verdict": "better",
+    }
     assert (alignment["difference"], alignment["p"]) == (0.0, 1.0)
     assert (total["measure"], total["difference"], total["ci95"]) == (
         TOTAL,
