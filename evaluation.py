@@ -6507,16 +6507,16 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
 
 
 class Option(NamedTuple):
-    """A command-line option: its flag and those of before, and the settings of argparse's add_argument."""
+    """A command-line option: its flag, and the settings of argparse's add_argument."""
 
-    flags: Sequence[str]
+    flag: str
     settings: Mapping[str, Any]
 
 
-def option(default: Any, help_text: str, *flags: str, **settings: Any) -> Any:
+def option(default: Any, help_text: str, flag: str = "", **settings: Any) -> Any:
     """Return an Option, whose flag is the attribute's name with dashes by default; False makes a switch."""
     if default is False:
-        return Option(flags, {"default": False, "help": help_text, "action": "store_true", **settings})
+        return Option(flag, {"default": False, "help": help_text, "action": "store_true", **settings})
     settings = {"metavar": "NAME", **settings}
     choices = settings.pop("choices", ())
     if choices:
@@ -6525,13 +6525,12 @@ def option(default: Any, help_text: str, *flags: str, **settings: Any) -> Any:
         settings["type"] = functools.partial(parse_known, choices)
     else:
         settings.setdefault("type", VALUE_TYPES.get(settings["metavar"], parse_text))
-    return Option(flags, {"default": default, "help": help_text, **settings})
+    return Option(flag, {"default": default, "help": help_text, **settings})
 
 
 def parse_known(choices: Collection[str], text: str) -> str:
     if text not in choices:
-        advice = ": name the split first" if is_split(text) else suggest(text, choices)
-        advice += f" (choose from {', '.join(choices)})"
+        advice = f"{suggest(text, choices)} (choose from {', '.join(choices)})"
         raise argparse.ArgumentTypeError(f"invalid choice: {text[:20]!r}{advice}")
     return text
 
@@ -6704,7 +6703,6 @@ class JudgeOptions(Options):
         None,
         f"use this model only (default: the journal's, or {DEFAULT_JUDGE_MODEL})",
         "--model",
-        "--judge-model",
     )
     dry_run: bool = option(False, "show calls, tokens and price; send nothing")
     price: Sequence[float] | None = option(
@@ -6751,7 +6749,7 @@ class InputOptions(Options):
     split: str = option(SPLITS[0], "whose questions (default: train)", "split", nargs="?", metavar="SPLIT")
     systems: Sequence[str] | None = option(None, "read these systems only", nargs="+")
     submissions: Sequence[str] | None = option(
-        None, "read the submission in each folder", "--submissions", "--outputs", nargs="+", metavar="DIR"
+        None, "read the submission in each folder", nargs="+", metavar="DIR"
     )
     root: str = ""  # the folder that all paths are relative to; "" is the current one
 
@@ -7703,7 +7701,6 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     judge: Sequence[str] | None = option(
         None, "judge these systems (default: all but simple; of submissions all)", nargs="*"
     )
-    judge_support: bool = option(False, argparse.SUPPRESS)  # of before: --criteria support
     criteria: Sequence[CriterionValue] = option(
         (), "also judge support (by citations), polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
     )
@@ -7711,9 +7708,7 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     overrides: str | None = option(
         None, f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there)", metavar="FILE"
     )
-    labels: str | None = option(
-        None, f"people's scores, or none (default: {LABELS_FILE})", "--labels", "--human", metavar="FILE"
-    )
+    labels: str | None = option(None, f"people's scores, or none (default: {LABELS_FILE})", metavar="FILE")
     label_sheet: int | None = option(
         None,
         f"only write {LABELS_FILE}, for people to score N answers in (default: {SHEET_ROWS})",
@@ -8387,7 +8382,7 @@ def find_cited_sentences(split: Split, question: Question, prediction: Predictio
 def read_criteria(
     options: SplitOptions, functions: Collection[str], problems: list[str]
 ) -> list[SplitCriterion]:
-    named = {"support": SUPPORT} if options.judge_support else {}
+    named: dict[str, SplitCriterion] = {}
     values = []
     for value in options.criteria:
         if isinstance(value, str) and value in BUILT_IN_CRITERIA:
@@ -10924,7 +10919,7 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
     protocol: str = option("verdict", "of a judge (default: verdict)", choices=ANSWER_PROMPTS)
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
-    overwrite: bool = option(False, "replace results that exist already", "--overwrite", "--force")
+    overwrite: bool = option(False, "replace results that exist already")
 
     @property
     def methods(self) -> list[str]:
@@ -12867,7 +12862,7 @@ class GenerateOptions(JudgeOptions):
     split: str = option(SPLITS[0], "a split, or a JSON or CSV file of questions", "split", metavar="FILE")
     pipeline: str = option("", "how they are answered (required)", choices=PIPELINES, required=True)
     model: Sequence[str] = option(
-        (), f"a system for each (default: {DEFAULT_JUDGE_MODEL})", "--model", "--judge-model", nargs="+"
+        (), f"a system for each (default: {DEFAULT_JUDGE_MODEL})", "--model", nargs="+"
     )
     system: str | None = option(None, "what the system is called")
     top_k: int = option(5, "documents to retrieve (default: 5)", metavar="N")
@@ -13338,7 +13333,6 @@ def grade(
     folder: str | Path = ".",
     systems: Iterable[str] | None = None,
     judge: str | Callable[[Question, str], float | None] | None = None,
-    judge_support: bool = False,
     criteria: OwnCriteria = (),
     repeats: int = 1,
     measures: Mapping[str, OwnMeasure] = MappingProxyType({}),
@@ -13353,7 +13347,6 @@ def grade(
         judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
             for those that the journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)`
             returns the score of an answer, from 1 to 5, or None (not judged); these scores are not kept.
-        judge_support: the same as `criteria=["support"]`.
         criteria: criteria of your own: a dict of name and question, each decided yes or no, or a list of what
             --criteria takes, or of the rows of its file: `{"name", "description", "scale"}`.
         repeats: how often each judgement is asked for: the score is the mean.
@@ -13372,7 +13365,7 @@ def grade(
     6
     """
     check_measure_names(measures, collect_taken_names())
-    values = [*list_criterion_values(criteria), *(["support"] if judge_support else [])]
+    values = list_criterion_values(criteria)
     if callable(judge) and values:
         raise ValueError("judge: a function judges by the rubric only, name a model")
     chosen = None if systems is None else sorted(collect_ids(systems))
@@ -13721,14 +13714,14 @@ def parse_command(argv: Iterable[str]) -> Command:
         os.getcwd()
     except FileNotFoundError:
         raise UsageError("the current folder has been removed: cd to another one") from None
-    arguments = list(expand_files(argv))
+    arguments = list(argv)
     name = arguments[0] if arguments else SPLITS[0]
     if name in ("-h", "--help", "help"):
         print((__doc__ or "").partition("\n\nContents")[0])
         raise SystemExit
     if name and name in COMMANDS:
         del arguments[0]
-    elif name.startswith("-") or is_split(name):
+    elif name.startswith(("-", "@")) or is_split(name):
         name = ""
     else:
         advice = advise_on_split(name, filter(None, COMMANDS))
@@ -13742,17 +13735,21 @@ def parse_command(argv: Iterable[str]) -> Command:
         formatter_class=functools.partial(
             argparse.RawDescriptionHelpFormatter, max_help_position=30, width=CONSOLE_WIDTH
         ),
+        fromfile_prefix_chars="@",
         allow_abbrev=False,
     )
     parser.add_argument("-V", "--version", action="version", version=f"evaluation.py {VERSION}")
-    add_options(parser, command_type.options_type)
-    options, unknown = parser.parse_known_args(arguments, command_type.options_type())
+    flags = add_options(parser, command_type.options_type)
+    try:
+        options, unknown = parser.parse_known_args(arguments, command_type.options_type())
+    except (UnicodeDecodeError, RecursionError) as error:  # a file that is no text, or that names itself
+        raise UsageError(f"@FILE: {error}") from None
     if unknown:
-        flags = map_flags(command_type.options_type)
-        advice = suggest(unknown[0].partition("=")[0], flags, flags)
+        advice = suggest(unknown[0].partition("=")[0], flags)
         raise UsageError(f"unrecognized arguments: {shlex.join(unknown)}{advice}")
     check_needs(options)
-    check_splits(options, arguments)
+    if isinstance(options, InputOptions):
+        check_split(options)
     return command_type(options)
 
 
@@ -13760,131 +13757,63 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:  # shown as all others of this program
         raise UsageError(message)
 
-
-def expand_files(argv: Iterable[str]) -> Iterator[str]:
-    """Replace each @FILE by the words in it, which quotes group. \\ is as any other, # in a word, too."""
-    for argument in argv:
-        if not argument.startswith("@"):
-            yield argument
-            continue
-        problems: list[str] = []
-        file = read_file(argument[1:], problems)
-        if problems:
-            raise UsageError(f"@{problems[0]}")
-        for number, line in enumerate(file.text.splitlines(), start=1):
-            words = shlex.shlex(re.sub(r"(?<=\S)#", "\0", line), posix=True)
-            words.whitespace_split = True
-            words.escape = ""
-            try:
-                yield from [word.replace("\0", "#") for word in words]
-            except ValueError as error:
-                raise UsageError(f"{argument}:{number}: {error}: {line.strip()}") from None
+    def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
+        """Return the words of a line of an @FILE. \\ is as any other character, # in a word, too."""
+        words = shlex.shlex(re.sub(r"(?<=\S)#", "\0", arg_line), posix=True)
+        words.whitespace_split = True
+        words.escape = ""
+        try:
+            return [word.replace("\0", "#") for word in words]
+        except ValueError as error:
+            raise UsageError(f"{error}: {arg_line.strip()}") from None
 
 
-def add_options(parser: Parser, options_type: type[Options]) -> None:
-    """Add the options that a class declares: its own, then those of each class above it, by group."""
+def add_options(parser: Parser, options_type: type[Options]) -> list[str]:
+    """Add the options that a class declares: its own, then those of each class above it. Return the flags."""
+    flags = ["--help", "--version"]
     for owner in options_type.__mro__[:-1]:
         title = getattr(owner, "group", "")
         group = parser.add_argument_group(title) if title else parser
         for name, declared in vars(owner).items():
             if isinstance(declared, Option) and getattr(options_type, name) is declared:
-                flags = list_flags(name, declared)
-                target: dict[str, Any] = {"dest": name} if flags[0].startswith("-") else {}
-                group.add_argument(flags[0], **target, **declared.settings)
-                for flag in flags[1:]:  # of before
-                    group.add_argument(flag, **target, **{**declared.settings, "help": argparse.SUPPRESS})
-
-
-def map_flags(options_type: type[Options]) -> dict[str, str]:
-    """Map each flag, also those of before, to today's."""
-    flags = {"--help": "--help", "--version": "--version"}
-    for name in dir(options_type):
-        declared = getattr(options_type, name)
-        if isinstance(declared, Option):
-            names = list_flags(name, declared)
-            flags |= dict.fromkeys(names, names[0])
-    if "--judge-support" in flags:
-        flags["--judge-support"] = "--criteria support"
+                flag = declared.flag or f"--{name.replace('_', '-')}"
+                target: dict[str, Any] = {"dest": name} if flag.startswith("-") else {}
+                group.add_argument(flag, **target, **declared.settings)
+                flags.append(flag)
     return flags
 
 
-def list_flags(name: str, declared: Option) -> Sequence[str]:
-    return declared.flags or [f"--{name.replace('_', '-')}"]
-
-
-def list_needs(options: Options) -> Iterator[tuple[str, str, object]]:
-    """Yield (options, what they need to have an effect, whether it is there)."""
-    calls = "judge_model batch max_usd repeats"
-    if isinstance(options, GateOptions):
-        yield "gate", "--baseline FILE, the results to compare with", options.baseline
-    if isinstance(options, SplitOptions):
-        yield "labels", "a file; --label-sheet N draws N answers", not (options.labels or "").isdecimal()
-        yield "fail_under baseline report batch max_usd", "no --label-sheet", not options.label_sheet
-        yield f"{calls} criteria limit", "a system to judge", options.judge != []
-    if isinstance(options, AnswerOptions):
-        methods = {*(options.methods or DEFAULT_METHODS)}
-        is_judged = options.criteria or methods & {"llm_judge", "hybrid"}
-        has_similarity = any(METHODS[name].needs_similarity for name in methods)
-        judging = f"{calls} judge_top generator auto_diverse_judge diverse_judge"
-        yield judging, "something to judge, such as --method llm_judge or --criteria", is_judged
-        yield "auto_diverse_judge diverse_judge", "no --model", not options.judge_model
-        yield "protocol", "--method llm_judge", "llm_judge" in methods
-        yield "normalize", "--method exact", methods & {"exact", "keyword", "llm_judge", "hybrid"}
-        yield "threshold", "--method semantic_fixed", "semantic_fixed" in methods
-        yield "validation tune_by", "--method semantic_dynamic", "semantic_dynamic" in methods
-        yield "embedding_model", "--method similarity", has_similarity
-    if isinstance(options, SummaryOptions):
-        judging = f"{calls} dry_run summary_file report"
-        yield f"{judging} web_metrics", "no --plot", not options.plot
-        yield f"{judging} limit indices", "no --web-metrics", not options.web_metrics
-    if isinstance(options, GenerateOptions):
-        yield "model batch max_usd", "--pipeline llm or rag", options.pipeline != "bm25"
-
-
 def check_needs(options: Options) -> None:
-    problems = []
-    for names, need, is_met in list_needs(options):
-        for name in () if is_met else names.split():
-            declared = getattr(type(options), name)
-            if isinstance(declared, Option) and getattr(options, name) != declared.settings["default"]:
-                problems.append(f"{list_flags(name, declared)[0]}: it needs {need}")
-    if problems:
-        raise UsageError("; ".join(problems))
-
-
-def check_splits(options: Options, arguments: Sequence[str]) -> None:
-    if isinstance(options, (InputOptions, GenerateOptions)):
-        check_split(options, arguments)
+    """Raise UsageError if a judge, a criterion or a gate is asked for where nothing is judged or compared."""
+    problem = ""
+    if isinstance(options, GateOptions) and options.gate and not options.baseline:
+        problem = "--gate: it needs --baseline FILE, the results to compare with"
+    if isinstance(options, SplitOptions):
+        if options.label_sheet and (options.fail_under or options.baseline):
+            problem = "--fail-under, --baseline: they need no --label-sheet"
+        if options.judge == [] and (options.judge_model or options.criteria):
+            problem = "--model, --criteria: they need a system to judge"
     if isinstance(options, AnswerOptions):
-        for path in options.files:
-            check_source(path, may_be_file=True)
+        is_asked_for = options.protocol != "verdict" or (options.judge_model and not options.criteria)
+        if is_asked_for and not {"llm_judge", "hybrid"}.intersection(options.methods):
+            problem = "--model, --protocol: they need --method llm_judge"
+    if problem:
+        raise UsageError(problem)
 
 
-def check_split(options: InputOptions | GenerateOptions, arguments: Sequence[str]) -> None:
-    """Raise UsageError if a split became an option's value, is unknown, or is one of another folder."""
+def check_split(options: InputOptions) -> None:
+    """Raise UsageError if a split is unknown, or its questions are in the program's own folder."""
     split = options.split
-    for text in () if split in arguments else filter(is_split, arguments):
-        raise UsageError(f"{text} was read as the value of an option: name the split first")
     if isinstance(options, CheckOptions) and (options.submissions or glob.glob(f"{split}*")):
         return  # predictions can be checked without the questions
-    check_source(split, may_be_file=isinstance(options, GenerateOptions))
+    if find_home() or not is_split(split):
+        raise UsageError(f"no questions of {split}{advise_on_split(split)}")
 
 
-def check_source(name: str, *, may_be_file: bool) -> None:
-    """Raise UsageError if a name is a split's, or most like one, and its questions are not here."""
-    is_lacking = not may_be_file
-    if is_split(name):
-        is_lacking = find_home() != ""  # a usual split, with questions in the program's own folder
-    elif may_be_file and not os.path.lexists(name) and not Path(name).suffix:
-        is_lacking = suggest(name, find_splits()) != ""
-    if is_lacking:
-        raise UsageError(f"no questions of {name}{advise_on_split(name)}")
-
-
-def suggest(name: str, known: Iterable[str], today: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return a question about the known name, as it is today, that is most like an unknown one, or ""."""
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return a question about the known name that is most like an unknown one, or ""."""
     nearest = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.65)
-    return f": did you mean {today.get(nearest[0], nearest[0])}?" if nearest else ""
+    return f": did you mean {nearest[0]}?" if nearest else ""
 
 
 # -- Printing

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-from pathlib import Path
 from typing import Any
 
 import evaluation
@@ -136,9 +135,7 @@ def test_bad_input_is_refused_before_a_model_is_asked(lamps: Project, serve: Ser
     shutil.rmtree("corpus")
     assert "corpus: no document (.json or .txt) matches *" in assert_refused(lamps, *command)
     shutil.rmtree("NLP Project Data")
-    home = Path(evaluation.__file__).parent
-    message = f"error: no questions of dev; splits with questions: none here: cd to {home}"
-    assert assert_refused(lamps, *command) == [message]
+    assert mentions(assert_refused(lamps, *command), f"{QUESTIONS_FILE}: file not found: there is no folder")
     assert (len(server.calls), list(lamps.folder.glob("*_output.json"))) == (0, [])
 
 
@@ -154,7 +151,6 @@ def test_a_row_without_a_question_is_left_out(lamps: Project) -> None:
 
 TWICE = "would name two systems: use one --model and --system"
 REFUSED = {
-    "a model for a search": ("--pipeline bm25 --model a", "--model: it needs --pipeline llm or rag"),
     "one name for two systems": (
         "--pipeline llm --system s --model a b",
         f"s {TWICE}",
@@ -419,9 +415,8 @@ def test_nobody_is_told_of_judging(lamps: Project, serve: Serve, command: str, r
         assert re.findall(r"(?i)[^\s-]*(?<!--)(?:judg(?!ements\.jsonl)|scor).*", shown) == []
 
 
-@pytest.mark.parametrize("option", ["--model", "--judge-model"])
 @pytest.mark.parametrize("command", ["dev", "generate dev --pipeline llm --overwrite"])
-def test_the_model_is_named_in_the_same_way_everywhere(lamps: Project, command: str, option: str) -> None:
+def test_the_model_is_named_in_the_same_way_everywhere(lamps: Project, command: str) -> None:
     lamps.predictions("strong", {"q001": {"answer": "Oil."}})
-    outcome = lamps.run(*command.split(), "--dry-run", option, "some/model")
+    outcome = lamps.run(*command.split(), "--dry-run", "--model", "some/model")
     assert (outcome.code, "With some/model:\n" in outcome.out) == (0, True)

@@ -173,23 +173,23 @@ def judged(prompt: str, more: str = "") -> Run:
 ALL_KINDS = (
     "precise_fact_retrieval numeric_precision comparison analysis false_premise unanswerable_from_source"
 )
-STRICT = f"--judge-model {GPT_OSS}"
+STRICT = f"--model {GPT_OSS}"
 CRITERIA_OPTIONS = "--criteria polite=Polite? criteria.json"
 GENERATE = "generate dev --overwrite --pipeline"
 
 RUNS = {
-    "split, JSON mode": Run("rubric", f"dev --judge-model {LLAMA}"),
+    "split, JSON mode": Run("rubric", f"dev --model {LLAMA}"),
     "split, strict schema": Run("rubric", f"dev {STRICT}"),
-    "split, larger model": Run("rubric", "dev --judge-model openai/gpt-oss-120b --limit 1"),
-    "split, model local": Run("rubric", "dev --judge-model local --limit 1"),
-    "split, unknown model": Run("rubric", "dev --judge-model some/other-model --limit 1"),
-    "split, support, JSON mode": Run("support", "dev --judge-support"),
-    "split, support, strict schema": Run("support", f"dev --judge-support {STRICT}"),
+    "split, larger model": Run("rubric", "dev --model openai/gpt-oss-120b --limit 1"),
+    "split, model local": Run("rubric", "dev --model local --limit 1"),
+    "split, unknown model": Run("rubric", "dev --model some/other-model --limit 1"),
+    "split, support, JSON mode": Run("support", "dev --criteria support"),
+    "split, support, strict schema": Run("support", f"dev --criteria support {STRICT}"),
     "split, criteria, JSON mode": Run("criteria", f"dev {CRITERIA_OPTIONS}"),
     "split, criteria, strict schema": Run("criteria", f"dev {CRITERIA_OPTIONS} {STRICT}"),
     "answers, criteria, JSON mode": Run("criteria", f"answers log.json {CRITERIA_OPTIONS}"),
     "answers, criteria, strict schema": Run("criteria", f"answers log.json {CRITERIA_OPTIONS} {STRICT}"),
-    "submissions": Run("rubric", "dev --outputs team1 team2"),
+    "submissions": Run("rubric", "dev --submissions team1 team2"),
     "answers, verdict, JSON mode": judged("verdict"),
     "answers, verdict, strict schema": judged("verdict", STRICT),
     "answers, verdict, formulas": judged("verdict", "--normalize formula"),
