@@ -456,8 +456,8 @@ class RetrievedDocument(Record):
 class Prediction(Record):
     """A system's output for one question, as functions of your own receive it.
 
-    It has `question`, `answer`, `evidence_sentences` (IDs), `retrieved_ids` (of documents, best first),
-    `model`, and in `extra` the fields that this program does not know.
+    It has `question`, `answer`, `evidence_sentences` (IDs), `retrieved_ids` (of documents, best first), and
+    `model`.
     """
 
     question: Scalar = ""
@@ -465,8 +465,6 @@ class Prediction(Record):
     evidence_sentences: list[Scalar] = []
     retrieved_docs: Sequence[RetrievedDocument | Scalar] = []
     model: Any = None
-    # What this program does not know, read for functions of the user's only; no field of a file is named so
-    extra: dict[str, Any] = msgspec.field(name="(extra)", default_factory=dict)
 
     def __post_init__(self) -> None:
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
@@ -7733,7 +7731,6 @@ class GradeSplit(Command):
     options: SplitOptions
     results_title = "Evaluation results"
     functions: Mapping[str, OwnMeasure] = MappingProxyType({})
-    function_workers = 1
     submissions: Sequence[Submission] = ()  # without --submissions the current directory is the only one
     withdrawn: Sequence[str] = ()  # folders of the last gradebook that are gone
     needs_scores = False  # whether grades wait for answer scores, so that F1 is none
@@ -7809,8 +7806,6 @@ class GradeSplit(Command):
         has_any = any(submission.names for submission in self.submissions)
         if problems or not has_any or (self.problems and not self.options.submissions):
             raise InputError([*problems, *self.problems])
-        if self.functions:
-            add_extra_fields(self.systems)
 
     def check_names(self) -> None:
         names: list[str] = []
@@ -10956,7 +10951,6 @@ class GradeAnswers(GradeItems):
     sources: Mapping[str, FileData] = MappingProxyType({})
     folder = ""  # of the journal
     functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of the user's own
-    function_workers = 1
     choice = ""  # which of the files are judged, in words; "" for all
     generators: Sequence[str] = ()
     model = DEFAULT_JUDGE_MODEL
@@ -13303,18 +13297,16 @@ class Results(dict[str, dict[str, Any]]):
         return render_text_table(build_means_part("", ["System"], rows, self._measures))
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dict per answer, with the columns of the CSV, for `pandas.DataFrame`.
+        """Return a flat dict per answer, with the columns of the CSV. What was not measured is None.
 
-        A measure that the question does not have is None. An answer whose judging failed has scores of 0, as
-        in the means, and says why in `failure`.
+        An answer whose judging failed has scores of 0, as in the means, and says why in `failure`.
         """
         return [dict(row) for row in self._rows]
 
     def summary(self) -> list[dict[str, Any]]:
-        """Return a flat dict per system and measure, for `pandas.DataFrame`.
+        """Return a flat dict per system and measure that has a mean, under the results file's key for it.
 
-        It has the mean by the results file's key for it, the 95 % interval `low` to `high`, and the number
-        `n` of questions. What a system has not submitted, or what was not judged, is left out.
+        `low` to `high` is the 95 % interval, or None; `n` is the number of questions.
         """
         rows = []
         for name, means in self._means.items():
@@ -13336,23 +13328,21 @@ def grade(
     criteria: OwnCriteria = (),
     repeats: int = 1,
     measures: Mapping[str, OwnMeasure] = MappingProxyType({}),
-    workers: int = 1,
 ) -> Results:
     """Grade the outputs of a split's systems. Nothing is printed, and only a model's journal is written.
 
     Args:
-        split: "train", "dev", "test" or another one whose questions are in the folder.
-        folder: where the questions, the corpus, the predictions, people's files and the journal are.
+        split: the name of a split.
+        folder: where its questions, the corpus, the predictions, people's files and the journal are.
         systems: grade and judge these only. By default all are graded, and all but `simple` judged.
-        judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
-            for those that the journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)`
-            returns the score of an answer, from 1 to 5, or None (not judged); these scores are not kept.
-        criteria: criteria of your own: a dict of name and question, each decided yes or no, or a list of what
-            --criteria takes, or of the rows of its file: `{"name", "description", "scale"}`.
+        judge: None takes judgements from the journal alone. The name of a model asks it for those that the
+            journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)` returns a score
+            from 1 to 5, or None (not judged).
+        criteria: a dict of name and yes-or-no question, or a list of what --criteria takes, or of the rows
+            of its file: `{"name", "description", "scale"}`.
         repeats: how often each judgement is asked for: the score is the mean.
-        measures: measures of your own by name: `f(question, prediction)` returns a score, of which more is
-            better, True or False, or None if the question has none. A missing prediction counts 0, unasked.
-        workers: how many calls of each function are made at a time.
+        measures: functions by name: `f(question, prediction)` returns a number, of which more is better,
+            True, False, or None (not measured). A missing prediction counts 0.
 
     Returns:
         The results by system: `results["simple"]["retrieval"]["recall_at_1_pct"]`.
@@ -13371,10 +13361,9 @@ def grade(
     chosen = None if systems is None else sorted(collect_ids(systems))
     if chosen == []:
         raise ValueError("systems is empty: name at least one, or leave it out to grade all")
-    options = SplitOptions(split=split, systems=chosen, judge=chosen, criteria=values)
+    options = SplitOptions(split=split, systems=chosen, judge=chosen, criteria=values, repeats=repeats)
     options.root = "" if str(folder) == "." else str(folder)  # results name files as the command line does
-    options.repeats = check_count("repeats", repeats)
-    return run_silently(GradeSplit(options), judge, RUBRIC_BOUNDS, measures, workers)
+    return run_silently(GradeSplit(options), judge, RUBRIC_BOUNDS, measures)
 
 
 def grade_answers(
@@ -13387,78 +13376,54 @@ def grade_answers(
     repeats: int = 1,
     measures: Mapping[str, ItemFunction] = MappingProxyType({}),
     columns: Mapping[str, str] = MappingProxyType({}),
-    judge_top: int | None = None,
     baseline: str | Path | None = None,
-    workers: int = 1,
     folder: str | Path = ".",
 ) -> Results:
-    """Score free answers by methods, a judge, criteria and measures of your own, as `answers` does.
+    """Score free answers as `answers` does. What is not said here is as in `grade`.
 
     Args:
-        rows: a list of dicts, a data frame (anything with `to_dict(orient="records")`) or the path of a file.
-            A dict of name and one of these has several systems, which are then compared.
-        methods: as --method takes them. By default "exact", "keyword" and "f1", but none with criteria, which
-            are then judged alone. Without any, rows need no gold answer.
+        rows: a list of dicts, a data frame (anything with `to_dict(orient="records")`) or the path of a
+            file, of the system `answers` or of the file's name; or a dict of systems with one of these each.
+        methods: as --method takes them. By default "exact", "keyword" and "f1", but none with criteria.
+            Without any, rows need no gold answer.
         protocol: "verdict", "fraction" or "quality": how a model judges.
-        judge: as in `grade`. Unless there are criteria or `hybrid`, it scores as the method `llm_judge`. A
-            function `judge(item)` returns 0 to 1, True or False, or None (not judged).
-        criteria, repeats, workers: as in `grade`.
-        measures: measures of your own by name, as in `grade`, but `f(item)`: see `Item`.
-        columns, judge_top: as --columns and --judge-top take them: `{"gold": "Soll"}`, 5.
+        judge: without criteria and `hybrid` it is the method `llm_judge`. A function `judge(item)` returns 0
+            to 1, True, False, or None (not judged).
+        measures: functions `f(item)`: see `Item`.
+        columns: as --columns takes them: `{"gold": "Soll"}`.
         baseline: the path of earlier results of `answers`, to compare with: in `baseline` of the results.
-        folder: where the journal of a model, `{name}_judgements.jsonl`, is written, and nothing else.
-
-    Returns, raises: as `grade`. A system is named after its file, or `answers`.
+        folder: where the journal of a model is, `{name}_judgements.jsonl`.
 
     >>> grade_answers([{"question": "What burns?", "gold": "Oil", "answer": "oil"}])
     System   exact  keyword     f1
     answers  1.000    1.000  1.000
     """
-    options = build_answer_options(methods, protocol, judge, criteria, columns)
-    options.baseline = None if baseline is None else str(baseline)
-    options.judge_top = None if judge_top is None else check_count("judge_top", judge_top)
-    options.repeats = check_count("repeats", repeats)
-    command = GradeAnswers(options)
-    command.folder = str(folder)
-    command.sources = encode_sources(rows)
-    return run_silently(command, judge, SHARE_BOUNDS, measures, workers)
-
-
-def build_answer_options(
-    methods: Iterable[str] | None,
-    protocol: str,
-    judge: object,
-    criteria: OwnCriteria,
-    columns: Mapping[str, str],
-) -> AnswerOptions:
     if isinstance(methods, str):
         raise TypeError(f"expected a list of names, got the string {methods!r}")
     if callable(judge) and (criteria or protocol == "quality"):
         raise ValueError("judge: a function gives one score: name a model for criteria and quality")
-    names = None
-    if methods is not None:
-        names = [check_name("method", name, METHODS) for name in methods]
     options = AnswerOptions(
-        given_methods=names,
         protocol=check_name("protocol", protocol, ANSWER_PROMPTS),
         criteria=list_criterion_values(criteria),
         columns=[(check_name("field", field, COLUMN_FIELDS), path) for field, path in columns.items()],
+        repeats=repeats,
     )
+    if methods is not None:
+        options.given_methods = [check_name("method", name, METHODS) for name in methods]
     if judge is not None and not criteria and "hybrid" not in options.methods:
         options.given_methods = [*options.methods, "llm_judge"]  # otherwise the judge is there for these
-    return options
+    if baseline is not None:
+        options.baseline = str(baseline)
+    command = GradeAnswers(options)
+    command.folder = str(folder)
+    command.sources = encode_sources(rows)
+    return run_silently(command, judge, SHARE_BOUNDS, measures)
 
 
 def check_name(what: str, name: str, known: Collection[str]) -> str:
     if name not in known:
         raise ValueError(f"unknown {what}: {name}{suggest(name, known)}; expected {', '.join(known)}")
     return name
-
-
-def check_count(name: str, count: int) -> int:
-    if not isinstance(count, int) or count < 1:
-        raise ValueError(f"{name}: expected a whole number from 1, got {count!r}")
-    return count
 
 
 def encode_sources(rows: Any) -> dict[str, FileData]:
@@ -13520,12 +13485,12 @@ def run_silently(
     judge: object,
     bounds: Bounds,
     measures: Mapping[str, Callable[..., float | None]],
-    workers: int,
 ) -> Results:
     """Read, judge and grade. Raises InputError for whatever the command cannot do."""
     options = command.options
+    if not isinstance(options.repeats, int) or options.repeats < 1:
+        raise ValueError(f"repeats: expected a whole number from 1, got {options.repeats!r}")
     command.functions = measures
-    command.function_workers = workers
     options.journal_only = judge is None
     if isinstance(judge, str):
         options.judge_model = judge
@@ -13571,43 +13536,29 @@ NO_SCORE = Failure("not judged by the function", asked=False)
 
 def ask_function(command: Grading, judge: Callable[..., object], bounds: Bounds) -> tuple[Outcomes, Judging]:
     name = getattr(judge, "__name__", type(judge).__name__)
-    requests = repeat_requests(command.requests(), command.options.repeats)
-    places = [f"{name}: {request.system}, {request.item_id}" for request in requests]
-    arguments = list(map(command.find_arguments, requests))
-    scores = call_function(judge, arguments, places, bounds, command.function_workers)
-    given = [NO_SCORE if score is None else Judgement(score, "") for score in scores]
-    outcomes = collect_outcomes(zip(requests, given, strict=True))
-    return outcomes, Judging(name, name, repeats=command.options.repeats)
+    answered: list[tuple[Request, Outcome]] = []
+    for request in repeat_requests(command.requests(), command.options.repeats):
+        place = f"{name}: {request.system}, {request.item_id}"
+        score = call_function(judge, command.find_arguments(request), place, bounds)
+        answered.append((request, NO_SCORE if score is None else Judgement(score, "")))
+    return collect_outcomes(answered), Judging(name, name, repeats=command.options.repeats)
 
 
 def call_function(
-    function: Callable[..., object],
-    arguments: Sequence[tuple[Any, ...]],
-    places: Sequence[str],
-    bounds: Bounds,
-    workers: int,
-) -> list[float | None]:
-    """Return a function's scores. Raises ValueError for what is no number within bounds, and InputError."""
-
-    def call(values: tuple[Any, ...], place: str) -> float | None:
-        try:
-            score = function(*values)
-        except Exception as error:  # a function of the user's may raise anything
-            raise InputError([f"{place}: {type(error).__name__}: {error}"]) from error
-        if score is None:
-            return None
-        if isinstance(score, (bool, np.bool_)):
-            score = float(score)
-        if not is_number(score) or not bounds.low <= score <= bounds.high:
-            raise ValueError(f"{place}: expected {bounds.text}, got {cut_text(repr(score))}")
-        return float(score)
-
-    if workers == 1:
-        return list(map(call, arguments, places))
-    from concurrent.futures import ThreadPoolExecutor  # takes time to import
-
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(call, arguments, places))
+    function: Callable[..., object], arguments: Iterable[Any], place: str, bounds: Bounds
+) -> float | None:
+    """Return a function's score. Raises ValueError for what is no number within bounds, and InputError."""
+    try:
+        score = function(*arguments)
+    except Exception as error:  # a function of the user's may raise anything
+        raise InputError([f"{place}: {type(error).__name__}: {error}"]) from error
+    if score is None:
+        return None
+    if isinstance(score, (bool, np.bool_)):
+        score = float(score)
+    if not is_number(score) or not bounds.low <= score <= bounds.high:
+        raise ValueError(f"{place}: expected {bounds.text}, got {cut_text(repr(score))}")
+    return float(score)
 
 
 def build_function_measure(name: str) -> Measure:
@@ -13617,28 +13568,14 @@ def build_function_measure(name: str) -> Measure:
 
 def add_own_scores(system: str, answers: Sequence[GradedAnswer | GradedItem], command: Grading) -> None:
     """Add the scores of a system's answers by measures of the user's own. A missing answer is a miss."""
-    asked = [answer for answer in answers if answer.arguments] if command.functions else []
-    arguments = [answer.arguments for answer in asked]
     for name, function in command.functions.items():
         for answer in answers:
-            if not answer.arguments:
-                answer.scores[name] = 0.0
-        places = [f"{name}: {system}, {answer.id}" for answer in asked]
-        scores = call_function(function, arguments, places, ANY_NUMBER, command.function_workers)
-        for answer, score in zip(asked, scores, strict=True):
+            score: float | None = 0.0
+            if answer.arguments:
+                place = f"{name}: {system}, {answer.id}"
+                score = call_function(function, answer.arguments, place, ANY_NUMBER)
             if score is not None:
                 answer.scores[name] = score
-
-
-def add_extra_fields(systems: Iterable[System]) -> None:
-    """Read files again for the fields that this program does not know. Only functions of users need them."""
-    known = Prediction.__struct_encode_fields__
-    for system in systems:
-        for question_id, row in split_members(read_file(system.file.file, []), KeyFilter(())).items():
-            prediction = system.predictions.rows.get(question_id)
-            if prediction is not None:
-                fields = parse_row(dict[str, Any], row, []) or {}
-                prediction.extra = {name: value for name, value in fields.items() if name not in known}
 
 
 # ------------------------------------------------------------------ 20. Command line
