@@ -12855,13 +12855,9 @@ class GenerateOptions(JudgeOptions):
 
     split: str = option(SPLITS[0], "a split, or a JSON or CSV file of questions", "split", metavar="FILE")
     pipeline: str = option("", "how they are answered (required)", choices=PIPELINES, required=True)
-    model: Sequence[str] = option(
-        (), f"a system for each (default: {DEFAULT_JUDGE_MODEL})", "--model", nargs="+"
-    )
     system: str | None = option(None, "what the system is called")
     top_k: int = option(5, "documents to retrieve (default: 5)", metavar="N")
     overwrite: bool = option(False, "replace files that exist")
-    judge_model: str | None = None  # no option: each `model` is put here in turn
     repeats: int = 1
     report: Sequence[str] = ()
 
@@ -12872,90 +12868,82 @@ class RetrievedRow(msgspec.Struct):
     rank: int
 
 
-class GeneratePredictions(Command):
+class WriteFile(Command):
+    """A command whose results are one file of rows, most of them written by a model."""
+
+    needs_judge = True
+    unit = ""  # what a row is
+    file = ""
+    rows: dict[str, dict[str, Any]]  # of the file, by question ID
+    failures: dict[str, str]  # what has no row -> why
+
+    def check_file(self) -> None:
+        if os.path.lexists(self.file) and not self.options.overwrite:
+            raise UsageError(f"{self.file} exists: --overwrite replaces it")
+
+    def console(self) -> str:
+        return f"{self.file}: {len(self.rows)} {self.unit}" if self.rows else ""
+
+    def remarks(self) -> list[Message]:
+        if not self.failures:
+            return []
+        reason = next(iter(self.failures.values()))
+        what = f"no reply, left out: {shorten_names(list(self.failures))}, e.g. {reason}"
+        return [WarningRecord(what, advice="run again with --overwrite", file=self.file)]
+
+    def is_complete(self) -> bool:
+        return not self.failures
+
+
+class GeneratePredictions(WriteFile):
     """Make baseline predictions: with a search alone (bm25), a model alone (llm), or both (rag)."""
 
     options_type = GenerateOptions
     activity = "answering"
     noun = "answers"
+    unit = "predictions"
     options: GenerateOptions
-    needs_judge = True
 
     @property
     def journal_file(self) -> str:
         return f"{Path(self.options.split).stem}_generate_judgements.jsonl"
 
-    def run(self, console: Console) -> int:
-        code = EXIT_OK
-        for model, system, file in self.plan_systems():
-            self.options.judge_model = model
-            self.system = system
-            self.file = file
-            try:
-                code = max(code, super().run(console))
-            except JudgeUnavailable as error:
-                console.error(f"error: {self.file} was not written: {error}")
-                code = EXIT_INCOMPLETE
-        return code
-
     def read(self) -> None:
-        # `run` has each model read again
+        options = self.options
+        name = options.system or SYSTEM_NAMES.get(options.pipeline) or options.judge_model
+        self.system = name_for_file(name or DEFAULT_JUDGE_MODEL)
+        self.file = PREDICTIONS_FILE.format(split=Path(options.split).with_suffix(""), system=self.system)
+        self.check_file()
+        self.prompt = PIPELINES[options.pipeline]
         self.shown: dict[str, ShownSentences] = {}  # in prompts, by question ID
-        self.rows: dict[str, dict[str, Any]] = {}  # predictions
-        self.failures: dict[str, str] = {}
-        self.n_unknown = 0  # cited sentences that the prompt did not have
-        self.left_out: list[str] = []  # rows of a dataset without a question
+        self.rows = {}
+        self.failures = {}
         problems: list[str] = []
-        self.questions = self.index_questions(problems)
+        self.questions = self.read_questions(problems)
         self.documents: dict[str, Sentences] = {}  # to search in
         texts = {}
-        if self.options.pipeline != "llm":
+        if options.pipeline != "llm":
             for doc_id, document in read_corpus("*", problems).items():
                 self.documents[doc_id] = number_sentences(document)
                 texts[doc_id] = " ".join(self.documents[doc_id].values())
         raise_problems(problems)
-        self.retrieved = search_texts(texts, list(self.questions.values()), self.options.top_k)
+        self.retrieved = search_texts(texts, list(self.questions.values()), options.top_k)
 
-    def index_questions(self, problems: list[str]) -> dict[str, str]:
+    def read_questions(self, problems: list[str]) -> dict[str, str]:
         """Return the questions by ID, of a split or of a dataset as `answers` reads it."""
         path = self.options.split
         self.dataset: list[Item] = []  # none for a split
         if is_split(path):
             questions, source = read_questions(path, problems)
-            rows = [(question.question_id, question.question) for question in questions]
             path = source.file
+            rows = [(question.question_id, question.question) for question in questions]
         else:
-            items = parse_items(list_item_rows(read_file(path, problems), problems), problems)
-            self.dataset = [item for item in items if item.question]
-            self.left_out = [item.id for item in items if not item.question]
+            self.dataset = parse_items(list_item_rows(read_file(path, problems), problems), problems)
             rows = [(item.id, item.question) for item in self.dataset]
-            if items and not rows:
-                problems.append(f"{path}:1: no row has a question")
         repeated = find_repeated(name for name, _ in rows)
         problems += [f"{path}: question ID occurs more than once: {name}" for name in repeated]
+        problems += [f"{path}: {name} has no question" for name, question in rows if not question]
         return dict(rows)
-
-    def warnings(self) -> list[WarningRecord]:
-        lacking = WarningRecord("rows without a question, left out", self.left_out)
-        return list_warnings(self.options.split, [lacking])
-
-    def plan_systems(self) -> list[tuple[str | None, str, str]]:
-        """Return (model, system, file) of each. Raises UsageError for options that contradict."""
-        options = self.options
-        self.prompt = PIPELINES[options.pipeline]
-        names = map(str.strip, ",".join(options.model).split(","))
-        models: list[str | None] = list(dict.fromkeys(filter(None, names)))
-        given_name = options.system or (SYSTEM_NAMES.get(options.pipeline) if len(models) < 2 else None)
-        systems = []
-        for model in models or [None]:
-            name = name_for_file(given_name or model or DEFAULT_JUDGE_MODEL)
-            file = PREDICTIONS_FILE.format(split=Path(options.split).with_suffix(""), system=name)
-            if os.path.lexists(file) and not options.overwrite:
-                raise UsageError(f"{file} exists: --overwrite replaces it")
-            systems.append((model, name, file))
-        for name in find_repeated(name for _, name, _ in systems):
-            raise UsageError(f"{name} would name two systems: use one --model and --system")
-        return systems
 
     def requests(self) -> Iterator[Request]:
         if not self.prompt:
@@ -12981,8 +12969,6 @@ class GeneratePredictions(Command):
             if self.documents:
                 row["retrieved_docs"] = self.retrieved[position]
             self.rows[name] = row
-        if self.options.max_usd is not None:
-            self.options.max_usd -= judging.cost_usd  # the rest is for the next model
 
     def extract_answer(self, question: str, retrieved: Sequence[RetrievedRow]) -> dict[str, Any]:
         """Answer with the best sentences of the best document, in their order."""
@@ -13003,7 +12989,6 @@ class GeneratePredictions(Command):
         shown = self.shown[name]
         cited = [sentence.strip() for sentence in dict.fromkeys(value["sentences"])]
         known = [shown[sentence] for sentence in cited if sentence in shown]
-        self.n_unknown += len(cited) - len(known)
         row["evidence_sentences"] = []
         if known and value["told"]:
             best = statistics.mode(doc_id for doc_id, _ in known)  # of several the first
@@ -13017,7 +13002,9 @@ class GeneratePredictions(Command):
 
     def list_items(self) -> list[dict[str, Any]]:
         items = []
-        for item in [item for item in self.dataset if item.id in self.rows]:
+        for item in self.dataset:
+            if item.id not in self.rows:
+                continue
             row = dict(self.rows[item.id])
             shown = self.shown.get(item.id, {}).values()
             own = {
@@ -13035,23 +13022,6 @@ class GeneratePredictions(Command):
             row.pop("evidence_sentences", None)
             items.append({name: value for name, value in own.items() if value} | row)
         return items
-
-    def console(self) -> str:
-        return f"{self.file}: {len(self.rows)} predictions" if self.rows else ""
-
-    def remarks(self) -> list[WarningRecord]:
-        warnings = []
-        if self.n_unknown:
-            what = f"cited sentences that were not shown, left out: {self.n_unknown}"
-            warnings.append(WarningRecord(what, file=self.file))
-        if self.failures:
-            reason = next(iter(self.failures.values()))
-            what = f"no answer, left out: {shorten_names(list(self.failures))}, e.g. {reason}"
-            warnings.append(WarningRecord(what, advice="run again with --overwrite", file=self.file))
-        return warnings
-
-    def is_complete(self) -> bool:
-        return not self.failures
 
 
 def compute_room(options: JudgeOptions, prompt: str) -> float:
@@ -13144,20 +13114,22 @@ class DraftOptions(JudgeOptions):
     report: Sequence[str] = ()
 
 
-class DraftQuestions(Command):
+class DraftQuestions(WriteFile):
     """Draft gold questions from the documents of the corpus. A person must review them."""
 
     options_type = DraftOptions
     activity = "drafting"
     noun = "drafts"
+    unit = "questions"
     options: DraftOptions
-    needs_judge = True
     journal_file = "drafted_questions_judgements.jsonl"
-    results_title = "Drafted questions"
 
     def read(self) -> None:
-        if os.path.lexists(self.options.out) and not self.options.overwrite:
-            raise UsageError(f"--out {self.options.out} exists: --overwrite replaces it")
+        self.file = self.options.out
+        self.check_file()
+        self.rows = {}
+        self.failures = {}
+        self.dropped: dict[str, list[str]] = defaultdict(list)  # rule -> drafts
         problems: list[str] = []
         corpus = read_corpus(self.options.documents, problems)
         raise_problems(problems)
@@ -13169,9 +13141,6 @@ class DraftQuestions(Command):
         self.left_out = [doc_id for doc_id in corpus if doc_id not in self.documents]
         if not self.documents:
             raise UsageError(self.warnings()[0])
-        self.kept: dict[str, dict[str, Any]] = {}  # by question ID
-        self.lost: Counter[str] = Counter()  # why -> drafts
-        self.n_missing = 0  # replies
 
     def warnings(self) -> list[str]:
         what = "left out: documents without sentences, or longer than a minute's tokens allow"
@@ -13191,40 +13160,34 @@ class DraftQuestions(Command):
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         for request in self.requests():
+            name = f"{request.item_id} {request.system}"
             outcome = outcomes[request.id]
             if isinstance(outcome, Failure):
-                self.lost[f"no reply: {outcome.reason}"] += 1
-                self.n_missing += 1
+                self.failures[name] = outcome.reason
                 continue
             draft = build_draft(request.item_id, request.system, outcome.value or {}, judging.model)
             rule = find_broken_rule(draft, self.documents[request.item_id])
-            if draft["question_id"] in self.kept:
+            if draft["question_id"] in self.rows:
                 rule = "a question that repeats an earlier one"
             if rule:
-                self.lost[f"dropped: {rule}"] += 1
+                self.dropped[rule].append(name)
             else:
-                self.kept[draft["question_id"]] = draft
+                self.rows[draft["question_id"]] = draft
 
     def results(self) -> Iterator[OutputFile]:
-        if self.kept:
-            lines = [encode_json(draft) + b"\n" for draft in self.kept.values()]
-            yield OutputFile(self.options.out, lambda: lines)
-
-    def console(self) -> str:
-        rows = [("kept", len(self.kept)), *sorted(self.lost.items())]
-        return render_text([Part(self.results_title, ["What", "Drafts"], rows)])
+        if self.rows:
+            lines = [encode_json(draft) + b"\n" for draft in self.rows.values()]
+            yield OutputFile(self.file, lambda: lines)
 
     def remarks(self) -> list[Message]:
-        lines: list[Message] = ['Check each question, and then set its "reviewed" to true.']
-        if not self.kept:
-            lines = [f"error: no draft was kept: {self.options.out} was not written"]
-        if self.n_missing:
-            again = "run again with --overwrite" if self.kept else "run again"
-            lines.append(WarningRecord(f"drafts missing: {self.n_missing}", advice=again))
-        return lines
+        dropped = [WarningRecord(f"dropped: {rule}", names) for rule, names in self.dropped.items()]
+        last = 'Check each question, and then set its "reviewed" to true.'
+        if not self.rows:
+            last = f"error: no draft was kept: {self.file} was not written"
+        return [*super().remarks(), *dropped, last]
 
     def is_complete(self) -> bool:
-        return self.options.dry_run or (bool(self.kept) and not self.n_missing)
+        return self.options.dry_run or (super().is_complete() and bool(self.rows))
 
 
 def join_sentences(sentences: Sentences) -> str:
