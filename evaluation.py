@@ -282,10 +282,6 @@ class UsageError(Exception):
     """The command line asks for something that cannot be done."""
 
 
-class JournalInUse(UsageError):
-    """Another run has locked the journal."""
-
-
 class JudgeUnavailable(Exception):
     """Nothing can be judged: the key is wrong, or the model or the service does not exist."""
 
@@ -5184,14 +5180,14 @@ class Journal(msgspec.Struct):
             del self.notes[place]
 
     def open(self) -> None:
-        """Lock the file until it is closed, and read it. Raises JournalInUse if another run has the lock."""
+        """Lock the file until it is closed, and read it. Raises UsageError if another run has the lock."""
         check_regular(self.path)
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         self.stream = open(self.path, "a+b", buffering=0)  # noqa: SIM115 - open for the whole run
         try:
             lock_file(self.stream)
         except (BlockingIOError, PermissionError):
-            raise JournalInUse(f"{self.path} is in use by another run: wait until it has ended") from None
+            raise UsageError(f"{self.path} is in use by another run: wait until it has ended") from None
         except OSError as error:
             self.unlocked = error.strerror or str(error)
         self.read()
@@ -6552,16 +6548,14 @@ def parse_workers(text: str) -> int:
     return min(parse_positive(text), MAX_WORKERS)
 
 
-def parse_number(form: str, accepts: Callable[[float], bool], text: str) -> float:
-    if not re.fullmatch(r"[0-9]{0,6}\.?[0-9]+", text) or not accepts(float(text)):
-        raise argparse.ArgumentTypeError(f"expected a number {form}, got {text[:20]!r}")
-    return float(text)
+def parse_number(pattern: str, form: str, text: str) -> float:
+    return float(parse_form(pattern, f"a number {form}", text))
 
 
-parse_amount = functools.partial(parse_number, "from 0", lambda number: number >= 0)
-parse_seconds = functools.partial(parse_number, "above 0", lambda number: number > 0)
-parse_similarity = functools.partial(parse_number, "from 0 to 1", lambda number: number <= 1)
-parse_share = functools.partial(parse_number, "between 0 and 1", lambda number: 0 < number < 1)
+parse_amount = functools.partial(parse_number, r"[0-9]{0,6}\.?[0-9]+", "from 0")
+parse_seconds = functools.partial(parse_number, r"(?=.*[1-9])[0-9]{0,6}\.?[0-9]+", "above 0")
+parse_similarity = functools.partial(parse_number, r"0?\.[0-9]+|[01](\.0+)?", "from 0 to 1")
+parse_share = functools.partial(parse_number, r"(?=.*[1-9])0?\.[0-9]+", "between 0 and 1")
 
 
 def parse_name(text: str) -> str:
@@ -12847,6 +12841,7 @@ TOP_SENTENCES = 3  # of the best document, which are the answer of bm25
 PROMPT_SHARE = 0.8  # of a minute's tokens that a prompt may take: token counts are estimates
 
 Sentences: TypeAlias = Mapping[str, str]  # ID -> text
+RetrievedRow: TypeAlias = dict[str, Any]  # of doc_id, score and rank
 ShownSentences: TypeAlias = Mapping[str, tuple[str, str]]  # name in a prompt -> (document ID, sentence ID)
 
 
@@ -12860,12 +12855,6 @@ class GenerateOptions(JudgeOptions):
     overwrite: bool = option(False, "replace files that exist")
     repeats: int = 1
     report: Sequence[str] = ()
-
-
-class RetrievedRow(msgspec.Struct):
-    doc_id: str
-    score: float
-    rank: int
 
 
 class WriteFile(Command):
@@ -12950,7 +12939,8 @@ class GeneratePredictions(WriteFile):
             return
         max_chars = compute_room(self.options, self.prompt)
         for position, (name, question) in enumerate(self.questions.items()):
-            documents = {row.doc_id: self.documents[row.doc_id] for row in self.retrieved[position]}
+            doc_ids = [row["doc_id"] for row in self.retrieved[position]]
+            documents = {doc_id: self.documents[doc_id] for doc_id in doc_ids}
             sources, self.shown[name] = show_documents(documents, max_chars)
             texts = {"question": question, "sources": sources}
             yield Request(self.system, name, position, self.prompt, texts)
@@ -12972,8 +12962,8 @@ class GeneratePredictions(WriteFile):
 
     def extract_answer(self, question: str, retrieved: Sequence[RetrievedRow]) -> dict[str, Any]:
         """Answer with the best sentences of the best document, in their order."""
-        sentences = self.documents[retrieved[0].doc_id] if retrieved else {}
-        best = {hit.doc_id for hit in search_texts(sentences, [question], TOP_SENTENCES)[0]}
+        sentences = self.documents[retrieved[0]["doc_id"]] if retrieved else {}
+        best = {hit["doc_id"] for hit in search_texts(sentences, [question], TOP_SENTENCES)[0]}
         chosen = [sentence_id for sentence_id in sentences if sentence_id in best]
         answer = " ".join(sentences[sentence_id] for sentence_id in chosen)
         return {"answer": answer, "evidence_sentences": chosen}
@@ -13016,7 +13006,7 @@ class GeneratePredictions(WriteFile):
                 "category": item.category,
                 "keywords": item.keywords,
                 "expected_sources": item.expected_sources,
-                "sources": [document.doc_id for document in row.pop("retrieved_docs", ())],
+                "sources": [document["doc_id"] for document in row.pop("retrieved_docs", ())],
                 "context": [self.documents[doc_id][sentence_id] for doc_id, sentence_id in shown],
             }
             row.pop("evidence_sentences", None)
@@ -13074,7 +13064,8 @@ def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> li
         rows = []
         for rank, position in enumerate(np.argsort(-scores, kind="stable")[:k], start=1):
             if scores[position] > 0:
-                rows.append(RetrievedRow(names[position], round(float(scores[position]), 4), rank))
+                score = round(float(scores[position]), 4)
+                rows.append({"doc_id": names[position], "score": score, "rank": rank})
         results.append(rows)
     return results
 
@@ -13460,9 +13451,6 @@ def run_silently(
     elif judge is not None and not callable(judge):
         raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
     try:
-        folder = os.path.dirname(command.journal_file)
-        if folder and not os.path.isdir(folder):
-            raise UsageError(f"{folder}: there is no such folder")
         if isinstance(judge, str) and not find_api_key():
             raise UsageError(f"set {API_KEY} to judge with {judge}{advise_on_other_key()}")
         command.read()
@@ -13475,8 +13463,6 @@ def run_silently(
             if judging.unavailable:
                 raise JudgeUnavailable(judging.unavailable)
             command.grade(outcomes, judging)
-    except JournalInUse as error:
-        raise InputError([f"{error}, or name another folder with folder="]) from error
     except (UsageError, JudgeUnavailable) as error:
         raise InputError([str(error)]) from error
     return command.collect_results()
@@ -13598,8 +13584,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         journal_file = command.journal_file if command else ""
         if journal_file != error.filename and os.path.exists(journal_file):
             console.error(f"The model's replies are kept in {journal_file}: run the same command again.")
-    except MemoryError:
-        console.error("error: there is not enough memory: nothing was written")
     except KeyboardInterrupt:
         console.error("interrupted: the model's replies are kept; run the same command again to continue.")
         return EXIT_INTERRUPTED
