@@ -12668,26 +12668,7 @@ def join_words(text: str) -> str:
 # -- Statistics, plots and web metrics
 
 
-class Spread(Description, kw_only=True):
-    """How scores are spread, by the names of the results file; q2 is the median, q4 the maximum."""
-
-    n: int
-    q2: float | None
-    q4: float | None
-    ci_95_lower: float | None
-    ci_95_upper: float | None
-    ci_95_reason: str | msgspec.UnsetType  # why there is no interval
-    distribution: dict[str, int] | msgspec.UnsetType = msgspec.UNSET  # level -> summaries
-    values: Sequence[float] | msgspec.UnsetType = msgspec.UNSET
-    left_out: int | msgspec.UnsetType = msgspec.UNSET
-
-    @property
-    def interval(self) -> Interval | None:
-        if self.ci_95_lower is None or self.ci_95_upper is None:
-            return None
-        return Interval(self.ci_95_lower, self.ci_95_upper)
-
-
+Spread: TypeAlias = dict[str, Any]  # how scores are spread, as in the results file
 Spreads: TypeAlias = Mapping[str, Spread]  # by measure
 
 
@@ -12702,36 +12683,39 @@ def summarize_scores(rows: Sequence[ScoredSummary]) -> Spreads:
     for measure in SUMMARY_MEASURES:
         column = [row.scores[measure.name] for row in rows]
         nearest = [find_nearest_level(score) for score in column if score is not None]
+        levels = range(int(measure.highest) + 1)
         described[measure.name] = spread = measure_spread(column, queries)
-        spread.distribution = {str(level): nearest.count(level) for level in range(int(measure.highest) + 1)}
+        spread["distribution"] = {str(level): nearest.count(level) for level in levels}
     return described
 
 
 def measure_spread(column: Sequence[float | None], clusters: Clusters = None) -> Spread:
+    """Describe scores: q2 is the median, q4 the maximum."""
     values = [value for value in column if value is not None]
-    description = summarize_values(values)
+    spread: Spread = msgspec.structs.asdict(summarize_values(values))
     interval = bootstrap_interval(np.array(column, np.float64), clusters)  # None becomes NaN: left out
     low, high = interval or (None, None)
-    return Spread(
-        *msgspec.structs.astuple(description),
-        n=len(values),
-        q2=description.median,
-        q4=description.max,
-        ci_95_lower=low,
-        ci_95_upper=high,
-        ci_95_reason=msgspec.UNSET if interval else f"fewer than {MIN_CLUSTERS} queries",
-    )
+    spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"]}
+    spread |= {"ci_95_lower": low, "ci_95_upper": high}
+    if interval is None:
+        spread["ci_95_reason"] = f"fewer than {MIN_CLUSTERS} queries"
+    return spread
+
+
+def find_interval(spread: Spread) -> Interval | None:
+    low = spread["ci_95_lower"]
+    return None if low is None else Interval(low, spread["ci_95_upper"])
 
 
 def build_plots(name: str, statistics: Spreads) -> Report:
     distributions = {}
     for measure in SUMMARY_MEASURES:
         spread = statistics[measure.name]
-        if spread.n and spread.distribution:
-            counts = {int(level): count for level, count in spread.distribution.items()}
-            title = f"{measure.title}: {spread.n} summaries"
+        if spread["n"]:
+            counts = {int(level): count for level, count in spread["distribution"].items()}
+            title = f"{measure.title}: {spread['n']} summaries"
             values = list(Counter(counts).elements())
-            distributions[title] = Distribution(values, list(counts), spread.interval)
+            distributions[title] = Distribution(values, list(counts), find_interval(spread))
     return Report(Path(name).name, (), distributions=distributions)
 
 
@@ -12796,7 +12780,7 @@ class MeasureWeb(Command):
         for k, metrics in self.metrics.items():
             means = {}
             for name, spread in metrics.items():
-                means[name] = Mean(spread.mean, spread.interval, spread.n)
+                means[name] = Mean(spread["mean"], find_interval(spread), spread["n"])
                 measures[name] = Measure(name, name)
             rows.append(([k], means))
         return render_text([build_means_part("Web metrics", ["k"], rows, measures.values())])
@@ -12821,8 +12805,9 @@ def measure_web(k: int, problems: list[str]) -> Spreads:
     metrics = {}
     for name, column in columns.items():
         metrics[name] = spread = measure_spread(column)
-        spread.values = [value for value in column if value is not None]
-        spread.left_out = len(column) - spread.n or msgspec.UNSET
+        spread["values"] = [value for value in column if value is not None]
+        if spread["n"] < len(column):
+            spread["left_out"] = len(column) - spread["n"]
     return metrics
 
 
