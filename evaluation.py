@@ -7043,15 +7043,8 @@ def advise_on_split(name: str, commands: Iterable[str] = ()) -> str:
     advice = suggest(name, [*commands, *splits])
     if not advice and not re.fullmatch(SPLIT_NAME, name):
         advice = f": expected {SPLIT_FORM}"
-    place = find_home()
-    found = f"none here: cd to {place}" if place else ", ".join(splits) or "none"
+    found = ", ".join(splits) or f"none in {os.getcwd()}"
     return f"{advice}; splits with questions: {found}"
-
-
-def find_home() -> str:
-    """Return the program's own folder if questions are there and have no folder here; "" otherwise."""
-    home = os.path.dirname(os.path.abspath(__file__))
-    return home if find_splits(home) and not os.path.isdir(os.path.dirname(QUESTIONS_FILE)) else ""
 
 
 def find_files(folder: str, form: str) -> dict[str, str]:
@@ -13671,11 +13664,11 @@ def check_needs(options: Options) -> None:
 
 
 def check_split(options: InputOptions) -> None:
-    """Raise UsageError if a split is unknown, or its questions are in the program's own folder."""
+    """Raise UsageError if a split is unknown, or nothing here has questions."""
     split = options.split
     if isinstance(options, CheckOptions) and (options.submissions or glob.glob(f"{split}*")):
         return  # predictions can be checked without the questions
-    if find_home() or not is_split(split):
+    if not (is_split(split) and os.path.isdir(os.path.dirname(QUESTIONS_FILE))):
         raise UsageError(f"no questions of {split}{advise_on_split(split)}")
 
 

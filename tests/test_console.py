@@ -337,10 +337,9 @@ def test_the_help_that_an_error_names(small: Project, arguments: str, command: s
 
 @posix_only
 def test_a_folder_that_is_no_place_to_grade_in(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = Path(evaluation.__file__).parent
     (small.folder / "elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
-    message = f"error: no questions of dev; splits with questions: none here: cd to {home}"
+    message = f"error: no questions of dev; splits with questions: none in {small.folder / 'elsewhere'}"
     for arguments in ("dev", "check dev", "dev --report md"):
         outcome = small.run(*arguments.split())
         assert (outcome.code, outcome.usage_error) == (2, message)
