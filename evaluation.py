@@ -6293,10 +6293,6 @@ class Command:
     def warnings(self) -> Sequence[Message]:
         return []
 
-    def describe_choice(self) -> list[str]:
-        """Return what of a large input is to be judged, one line each; its plan is then printed, too."""
-        return []
-
     def requests(self) -> Iterable[Request]:
         return []
 
@@ -6382,9 +6378,6 @@ class Command:
         options = self.options
         self.read()
         console.warn(*self.warnings())
-        choice = self.describe_choice()
-        if choice:
-            console.warn(*choice, *self.render_plan().splitlines())
         if isinstance(options, JudgeOptions) and options.dry_run:
             console.print(f"Dry run: nothing is sent.\n{self.render_plan()}")
             return EXIT_OK if self.is_complete() else EXIT_INCOMPLETE
@@ -11135,16 +11128,17 @@ class GradeAnswers(GradeItems):
         return ranks
 
     def warnings(self) -> list[Message]:
-        return [*super().warnings(), *self.judge_notes]
-
-    def describe_choice(self) -> list[str]:
+        messages = [*super().warnings(), *self.judge_notes]
         names = [configuration.name for configuration in self.configurations if configuration.is_judged]
         if self.choice:
             others = [name for name in self.names if name not in names]
-            judged = f"Judged are the {self.choice}: {', '.join(names)}"
-            return [judged, f"Not judged (see --judge-top): {shorten_names(others)}"]
-        is_large = len(names) > USUAL_JUDGE_TOP
-        return [f"All {len(names)} files are judged (see --judge-top)"] if is_large else []
+            messages.append(f"Judged are the {self.choice}: {', '.join(names)}")
+            messages.append(f"Not judged (see --judge-top): {shorten_names(others)}")
+        elif len(names) > USUAL_JUDGE_TOP:
+            messages.append(f"All {len(names)} files are judged (see --judge-top)")
+        else:
+            return messages
+        return [*messages, *self.render_plan().splitlines()]
 
     def find_arguments(self, request: Request) -> tuple[Item]:
         configuration = self.configurations[self.names.index(request.system)]
