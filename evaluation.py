@@ -279,10 +279,6 @@ class UsageError(Exception):
     """The command line asks for something that cannot be done."""
 
 
-class JournalInUse(UsageError):
-    """Another run has locked the journal."""
-
-
 class JudgeUnavailable(Exception):
     """Nothing can be judged: the key is wrong, or the model or the service does not exist."""
 
@@ -453,8 +449,8 @@ class RetrievedDocument(Record):
 class Prediction(Record):
     """A system's output for one question, as functions of your own receive it.
 
-    It has `question`, `answer`, `evidence_sentences` (IDs), `retrieved_ids` (of documents, best first),
-    `model`, and in `extra` the fields that this program does not know.
+    It has `question`, `answer`, `evidence_sentences` (IDs), `retrieved_ids` (of documents, best first), and
+    `model`.
     """
 
     question: Scalar = ""
@@ -462,8 +458,6 @@ class Prediction(Record):
     evidence_sentences: list[Scalar] = []
     retrieved_docs: Sequence[RetrievedDocument | Scalar] = []
     model: Any = None
-    # What this program does not know, read for functions of the user's only; no field of a file is named so
-    extra: dict[str, Any] = msgspec.field(name="(extra)", default_factory=dict)
 
     def __post_init__(self) -> None:
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
@@ -5089,14 +5083,14 @@ class Journal(msgspec.Struct):
             del self.notes[place]
 
     def open(self) -> None:
-        """Lock the file until it is closed, and read it. Raises JournalInUse if another run has the lock."""
+        """Lock the file until it is closed, and read it. Raises UsageError if another run has the lock."""
         check_regular(self.path)
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         self.stream = open(self.path, "a+b", buffering=0)  # noqa: SIM115 - open for the whole run
         try:
             lock_file(self.stream)
         except (BlockingIOError, PermissionError):
-            raise JournalInUse(f"{self.path} is in use by another run: wait until it has ended") from None
+            raise UsageError(f"{self.path} is in use by another run: wait until it has ended") from None
         except OSError as error:
             self.unlocked = error.strerror or str(error)
         self.read()
@@ -6095,10 +6089,6 @@ class Command:
     def warnings(self) -> Sequence[Message]:
         return []
 
-    def describe_choice(self) -> list[str]:
-        """Return what of a large input is to be judged, one line each; its plan is then printed, too."""
-        return []
-
     def requests(self) -> Iterable[Request]:
         return []
 
@@ -6178,9 +6168,6 @@ class Command:
         options = self.options
         self.read()
         console.warn(*self.warnings())
-        choice = self.describe_choice()
-        if choice:
-            console.warn(*choice, *self.render_plan().splitlines())
         if isinstance(options, JudgeOptions) and options.dry_run:
             console.print(f"Dry run: nothing is sent.\n{self.render_plan()}")
             return EXIT_OK if self.is_complete() else EXIT_INCOMPLETE
@@ -6299,16 +6286,16 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
 
 
 class Option(NamedTuple):
-    """A command-line option: its flag and those of before, and the settings of argparse's add_argument."""
+    """A command-line option: its flag, and the settings of argparse's add_argument."""
 
-    flags: Sequence[str]
+    flag: str
     settings: Mapping[str, Any]
 
 
-def option(default: Any, help_text: str, *flags: str, **settings: Any) -> Any:
+def option(default: Any, help_text: str, flag: str = "", **settings: Any) -> Any:
     """Return an Option, whose flag is the attribute's name with dashes by default; False makes a switch."""
     if default is False:
-        return Option(flags, {"default": False, "help": help_text, "action": "store_true", **settings})
+        return Option(flag, {"default": False, "help": help_text, "action": "store_true", **settings})
     settings = {"metavar": "NAME", **settings}
     choices = settings.pop("choices", ())
     if choices:
@@ -6317,13 +6304,12 @@ def option(default: Any, help_text: str, *flags: str, **settings: Any) -> Any:
         settings["type"] = functools.partial(parse_known, choices)
     else:
         settings.setdefault("type", VALUE_TYPES.get(settings["metavar"], parse_text))
-    return Option(flags, {"default": default, "help": help_text, **settings})
+    return Option(flag, {"default": default, "help": help_text, **settings})
 
 
 def parse_known(choices: Collection[str], text: str) -> str:
     if text not in choices:
-        advice = ": name the split first" if is_split(text) else suggest(text, choices)
-        advice += f" (choose from {', '.join(choices)})"
+        advice = f"{suggest(text, choices)} (choose from {', '.join(choices)})"
         raise argparse.ArgumentTypeError(f"invalid choice: {text[:20]!r}{advice}")
     return text
 
@@ -6347,16 +6333,14 @@ def parse_workers(text: str) -> int:
     return min(parse_positive(text), MAX_WORKERS)
 
 
-def parse_number(form: str, accepts: Callable[[float], bool], text: str) -> float:
-    if not re.fullmatch(r"[0-9]{0,6}\.?[0-9]+", text) or not accepts(float(text)):
-        raise argparse.ArgumentTypeError(f"expected a number {form}, got {text[:20]!r}")
-    return float(text)
+def parse_number(pattern: str, form: str, text: str) -> float:
+    return float(parse_form(pattern, f"a number {form}", text))
 
 
-parse_amount = functools.partial(parse_number, "from 0", lambda number: number >= 0)
-parse_seconds = functools.partial(parse_number, "above 0", lambda number: number > 0)
-parse_similarity = functools.partial(parse_number, "from 0 to 1", lambda number: number <= 1)
-parse_share = functools.partial(parse_number, "between 0 and 1", lambda number: 0 < number < 1)
+parse_amount = functools.partial(parse_number, r"[0-9]{0,6}\.?[0-9]+", "from 0")
+parse_seconds = functools.partial(parse_number, r"(?=.*[1-9])[0-9]{0,6}\.?[0-9]+", "above 0")
+parse_similarity = functools.partial(parse_number, r"0?\.[0-9]+|[01](\.0+)?", "from 0 to 1")
+parse_share = functools.partial(parse_number, r"(?=.*[1-9])0?\.[0-9]+", "between 0 and 1")
 
 
 def parse_name(text: str) -> str:
@@ -6495,7 +6479,6 @@ class JudgeOptions(Options):
         None,
         f"use this model only (default: the journal's, or {DEFAULT_JUDGE_MODEL})",
         "--model",
-        "--judge-model",
     )
     dry_run: bool = option(False, "show calls, tokens and price; send nothing")
     price: Sequence[float] | None = option(
@@ -6542,7 +6525,7 @@ class InputOptions(Options):
     split: str = option(SPLITS[0], "whose questions (default: train)", "split", nargs="?", metavar="SPLIT")
     systems: Sequence[str] | None = option(None, "read these systems only", nargs="+")
     submissions: Sequence[str] | None = option(
-        None, "read the submission in each folder", "--submissions", "--outputs", nargs="+", metavar="DIR"
+        None, "read the submission in each folder", nargs="+", metavar="DIR"
     )
     root: str = ""  # the folder that all paths are relative to; "" is the current one
 
@@ -7400,7 +7383,6 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     judge: Sequence[str] | None = option(
         None, "judge these systems (default: all but simple; of submissions all)", nargs="*"
     )
-    judge_support: bool = option(False, argparse.SUPPRESS)  # of before: --criteria support
     criteria: Sequence[CriterionValue] = option(
         (), "also judge support (by citations), polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
     )
@@ -7408,9 +7390,7 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     overrides: str | None = option(
         None, f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there)", metavar="FILE"
     )
-    labels: str | None = option(
-        None, f"people's scores, or none (default: {LABELS_FILE})", "--labels", "--human", metavar="FILE"
-    )
+    labels: str | None = option(None, f"people's scores, or none (default: {LABELS_FILE})", metavar="FILE")
     label_sheet: int | None = option(
         None,
         f"only write {LABELS_FILE}, for people to score N answers in (default: {SHEET_ROWS})",
@@ -7435,7 +7415,6 @@ class GradeSplit(Command):
     options: SplitOptions
     results_title = "Evaluation results"
     functions: Mapping[str, OwnMeasure] = MappingProxyType({})
-    function_workers = 1
     submissions: Sequence[Submission] = ()  # without --submissions the current directory is the only one
     withdrawn: Sequence[str] = ()  # folders of the last gradebook that are gone
     needs_scores = False  # whether grades wait for answer scores, so that F1 is none
@@ -7510,8 +7489,6 @@ class GradeSplit(Command):
         has_any = any(submission.names for submission in self.submissions)
         if problems or not has_any or (self.problems and not self.options.submissions):
             raise InputError([*problems, *self.problems])
-        if self.functions:
-            add_extra_fields(self.systems)
 
     def check_names(self) -> None:
         names: list[str] = []
@@ -8077,7 +8054,7 @@ def find_cited_sentences(split: Split, question: Question, prediction: Predictio
 def read_criteria(
     options: SplitOptions, functions: Collection[str], problems: list[str]
 ) -> list[SplitCriterion]:
-    named = {"support": SUPPORT} if options.judge_support else {}
+    named: dict[str, SplitCriterion] = {}
     values = []
     for value in options.criteria:
         if isinstance(value, str) and value in BUILT_IN_CRITERIA:
@@ -10568,7 +10545,7 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
     protocol: str = option("verdict", "of a judge (default: verdict)", choices=ANSWER_PROMPTS)
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
-    overwrite: bool = option(False, "replace results that exist already", "--overwrite", "--force")
+    overwrite: bool = option(False, "replace results that exist already")
 
     @property
     def methods(self) -> list[str]:
@@ -10605,7 +10582,6 @@ class GradeAnswers(GradeItems):
     sources: Mapping[str, FileData] = MappingProxyType({})
     folder = ""  # of the journal
     functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of the user's own
-    function_workers = 1
     choice = ""  # which of the files are judged, in words; "" for all
     generators: Sequence[str] = ()
     model = DEFAULT_JUDGE_MODEL
@@ -10795,16 +10771,17 @@ class GradeAnswers(GradeItems):
         return ranks
 
     def warnings(self) -> list[Message]:
-        return [*super().warnings(), *self.judge_notes]
-
-    def describe_choice(self) -> list[str]:
+        messages = [*super().warnings(), *self.judge_notes]
         names = [configuration.name for configuration in self.configurations if configuration.is_judged]
         if self.choice:
             others = [name for name in self.names if name not in names]
-            judged = f"Judged are the {self.choice}: {', '.join(names)}"
-            return [judged, f"Not judged (see --judge-top): {shorten_names(others)}"]
-        is_large = len(names) > USUAL_JUDGE_TOP
-        return [f"All {len(names)} files are judged (see --judge-top)"] if is_large else []
+            messages.append(f"Judged are the {self.choice}: {', '.join(names)}")
+            messages.append(f"Not judged (see --judge-top): {shorten_names(others)}")
+        elif len(names) > USUAL_JUDGE_TOP:
+            messages.append(f"All {len(names)} files are judged (see --judge-top)")
+        else:
+            return messages
+        return [*messages, *self.render_plan().splitlines()]
 
     def find_arguments(self, request: Request) -> tuple[Item]:
         configuration = self.configurations[self.names.index(request.system)]
@@ -12312,26 +12289,7 @@ def join_words(text: str) -> str:
 # -- Statistics, plots and web metrics
 
 
-class Spread(Description, kw_only=True):
-    """How scores are spread, by the names of the results file; q2 is the median, q4 the maximum."""
-
-    n: int
-    q2: float | None
-    q4: float | None
-    ci_95_lower: float | None
-    ci_95_upper: float | None
-    ci_95_reason: str | msgspec.UnsetType  # why there is no interval
-    distribution: dict[str, int] | msgspec.UnsetType = msgspec.UNSET  # level -> summaries
-    values: Sequence[float] | msgspec.UnsetType = msgspec.UNSET
-    left_out: int | msgspec.UnsetType = msgspec.UNSET
-
-    @property
-    def interval(self) -> Interval | None:
-        if self.ci_95_lower is None or self.ci_95_upper is None:
-            return None
-        return Interval(self.ci_95_lower, self.ci_95_upper)
-
-
+Spread: TypeAlias = dict[str, Any]  # how scores are spread, as in the results file
 Spreads: TypeAlias = Mapping[str, Spread]  # by measure
 
 
@@ -12346,35 +12304,38 @@ def summarize_scores(rows: Sequence[ScoredSummary]) -> Spreads:
     for measure in SUMMARY_MEASURES:
         column = [row.scores[measure.name] for row in rows]
         nearest = [find_nearest_level(score) for score in column if score is not None]
+        levels = range(int(measure.highest) + 1)
         described[measure.name] = spread = measure_spread(column, queries)
-        spread.distribution = {str(level): nearest.count(level) for level in range(int(measure.highest) + 1)}
+        spread["distribution"] = {str(level): nearest.count(level) for level in levels}
     return described
 
 
 def measure_spread(column: Sequence[float | None], clusters: Clusters = None) -> Spread:
+    """Describe scores: q2 is the median, q4 the maximum."""
     values = [value for value in column if value is not None]
-    description = summarize_values(values)
+    spread: Spread = msgspec.structs.asdict(summarize_values(values))
     interval = bootstrap_interval(np.array(column, np.float64), clusters)  # None becomes NaN: left out
     low, high = interval or (None, None)
-    return Spread(
-        *msgspec.structs.astuple(description),
-        n=len(values),
-        q2=description.median,
-        q4=description.max,
-        ci_95_lower=low,
-        ci_95_upper=high,
-        ci_95_reason=msgspec.UNSET if interval else f"fewer than {MIN_CLUSTERS} queries",
-    )
+    spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"]}
+    spread |= {"ci_95_lower": low, "ci_95_upper": high}
+    if interval is None:
+        spread["ci_95_reason"] = f"fewer than {MIN_CLUSTERS} queries"
+    return spread
+
+
+def find_interval(spread: Spread) -> Interval | None:
+    low = spread["ci_95_lower"]
+    return None if low is None else Interval(low, spread["ci_95_upper"])
 
 
 def build_plots(name: str, statistics: Spreads) -> Report:
     distributions = {}
     for measure in SUMMARY_MEASURES:
         spread = statistics[measure.name]
-        if spread.n and spread.distribution:
-            counts = {int(level): count for level, count in spread.distribution.items()}
-            title = f"{measure.title}: {spread.n} summaries"
-            distributions[title] = Distribution(counts, spread.interval)
+        if spread["n"]:
+            counts = {int(level): count for level, count in spread["distribution"].items()}
+            title = f"{measure.title}: {spread['n']} summaries"
+            distributions[title] = Distribution(counts, find_interval(spread))
     return Report(Path(name).name, (), distributions=distributions)
 
 
@@ -12439,7 +12400,7 @@ class MeasureWeb(Command):
         for k, metrics in self.metrics.items():
             means = {}
             for name, spread in metrics.items():
-                means[name] = Mean(spread.mean, spread.interval, spread.n)
+                means[name] = Mean(spread["mean"], find_interval(spread), spread["n"])
                 measures[name] = Measure(name, name)
             rows.append(([k], means))
         return render_text([build_means_part("Web metrics", ["k"], rows, measures.values())])
@@ -12464,8 +12425,9 @@ def measure_web(k: int, problems: list[str]) -> Spreads:
     metrics = {}
     for name, column in columns.items():
         metrics[name] = spread = measure_spread(column)
-        spread.values = [value for value in column if value is not None]
-        spread.left_out = len(column) - spread.n or msgspec.UNSET
+        spread["values"] = [value for value in column if value is not None]
+        if spread["n"] < len(column):
+            spread["left_out"] = len(column) - spread["n"]
     return metrics
 
 
@@ -12484,6 +12446,7 @@ TOP_SENTENCES = 3  # of the best document, which are the answer of bm25
 PROMPT_SHARE = 0.8  # of a minute's tokens that a prompt may take: token counts are estimates
 
 Sentences: TypeAlias = Mapping[str, str]  # ID -> text
+RetrievedRow: TypeAlias = dict[str, Any]  # of doc_id, score and rank
 ShownSentences: TypeAlias = Mapping[str, tuple[str, str]]  # name in a prompt -> (document ID, sentence ID)
 
 
@@ -12492,114 +12455,97 @@ class GenerateOptions(JudgeOptions):
 
     split: str = option(SPLITS[0], "a split, or a JSON or CSV file of questions", "split", metavar="FILE")
     pipeline: str = option("", "how they are answered (required)", choices=PIPELINES, required=True)
-    model: Sequence[str] = option(
-        (), f"a system for each (default: {DEFAULT_JUDGE_MODEL})", "--model", "--judge-model", nargs="+"
-    )
     system: str | None = option(None, "what the system is called")
     top_k: int = option(5, "documents to retrieve (default: 5)", metavar="N")
     overwrite: bool = option(False, "replace files that exist")
-    judge_model: str | None = None  # no option: each `model` is put here in turn
     repeats: int = 1
     report: Sequence[str] = ()
 
 
-class RetrievedRow(msgspec.Struct):
-    doc_id: str
-    score: float
-    rank: int
+class WriteFile(Command):
+    """A command whose results are one file of rows, most of them written by a model."""
+
+    needs_judge = True
+    unit = ""  # what a row is
+    file = ""
+    rows: dict[str, dict[str, Any]]  # of the file, by question ID
+    failures: dict[str, str]  # what has no row -> why
+
+    def check_file(self) -> None:
+        if os.path.lexists(self.file) and not self.options.overwrite:
+            raise UsageError(f"{self.file} exists: --overwrite replaces it")
+
+    def console(self) -> str:
+        return f"{self.file}: {len(self.rows)} {self.unit}" if self.rows else ""
+
+    def remarks(self) -> list[Message]:
+        if not self.failures:
+            return []
+        reason = next(iter(self.failures.values()))
+        what = f"no reply, left out: {shorten_names(list(self.failures))}, e.g. {reason}"
+        return [WarningRecord(what, advice="run again with --overwrite", file=self.file)]
+
+    def is_complete(self) -> bool:
+        return not self.failures
 
 
-class GeneratePredictions(Command):
+class GeneratePredictions(WriteFile):
     """Make baseline predictions: with a search alone (bm25), a model alone (llm), or both (rag)."""
 
     options_type = GenerateOptions
     activity = "answering"
     noun = "answers"
+    unit = "predictions"
     options: GenerateOptions
-    needs_judge = True
 
     @property
     def journal_file(self) -> str:
         return f"{Path(self.options.split).stem}_generate_judgements.jsonl"
 
-    def run(self, console: Console) -> int:
-        code = EXIT_OK
-        for model, system, file in self.plan_systems():
-            self.options.judge_model = model
-            self.system = system
-            self.file = file
-            try:
-                code = max(code, super().run(console))
-            except JudgeUnavailable as error:
-                console.error(f"error: {self.file} was not written: {error}")
-                code = EXIT_INCOMPLETE
-        return code
-
     def read(self) -> None:
-        # `run` has each model read again
+        options = self.options
+        name = options.system or SYSTEM_NAMES.get(options.pipeline) or options.judge_model
+        self.system = name_for_file(name or DEFAULT_JUDGE_MODEL)
+        self.file = PREDICTIONS_FILE.format(split=Path(options.split).with_suffix(""), system=self.system)
+        self.check_file()
+        self.prompt = PIPELINES[options.pipeline]
         self.shown: dict[str, ShownSentences] = {}  # in prompts, by question ID
-        self.rows: dict[str, dict[str, Any]] = {}  # predictions
-        self.failures: dict[str, str] = {}
-        self.n_unknown = 0  # cited sentences that the prompt did not have
-        self.left_out: list[str] = []  # rows of a dataset without a question
+        self.rows = {}
+        self.failures = {}
         problems: list[str] = []
-        self.questions = self.index_questions(problems)
+        self.questions = self.read_questions(problems)
         self.documents: dict[str, Sentences] = {}  # to search in
         texts = {}
-        if self.options.pipeline != "llm":
+        if options.pipeline != "llm":
             for doc_id, document in read_corpus("*", problems).items():
                 self.documents[doc_id] = number_sentences(document)
                 texts[doc_id] = " ".join(self.documents[doc_id].values())
         raise_problems(problems)
-        self.retrieved = search_texts(texts, list(self.questions.values()), self.options.top_k)
+        self.retrieved = search_texts(texts, list(self.questions.values()), options.top_k)
 
-    def index_questions(self, problems: list[str]) -> dict[str, str]:
+    def read_questions(self, problems: list[str]) -> dict[str, str]:
         """Return the questions by ID, of a split or of a dataset as `answers` reads it."""
         path = self.options.split
         self.dataset: list[Item] = []  # none for a split
         if is_split(path):
             questions, source = read_questions(path, problems)
-            rows = [(question.question_id, question.question) for question in questions]
             path = source.file
+            rows = [(question.question_id, question.question) for question in questions]
         else:
-            items = parse_items(list_item_rows(read_file(path, problems), problems), problems)
-            self.dataset = [item for item in items if item.question]
-            self.left_out = [item.id for item in items if not item.question]
+            self.dataset = parse_items(list_item_rows(read_file(path, problems), problems), problems)
             rows = [(item.id, item.question) for item in self.dataset]
-            if items and not rows:
-                problems.append(f"{path}:1: no row has a question")
         repeated = find_repeated(name for name, _ in rows)
         problems += [f"{path}: question ID occurs more than once: {name}" for name in repeated]
+        problems += [f"{path}: {name} has no question" for name, question in rows if not question]
         return dict(rows)
-
-    def warnings(self) -> list[WarningRecord]:
-        lacking = WarningRecord("rows without a question, left out", self.left_out)
-        return list_warnings(self.options.split, [lacking])
-
-    def plan_systems(self) -> list[tuple[str | None, str, str]]:
-        """Return (model, system, file) of each. Raises UsageError for options that contradict."""
-        options = self.options
-        self.prompt = PIPELINES[options.pipeline]
-        names = map(str.strip, ",".join(options.model).split(","))
-        models: list[str | None] = list(dict.fromkeys(filter(None, names)))
-        given_name = options.system or (SYSTEM_NAMES.get(options.pipeline) if len(models) < 2 else None)
-        systems = []
-        for model in models or [None]:
-            name = name_for_file(given_name or model or DEFAULT_JUDGE_MODEL)
-            file = PREDICTIONS_FILE.format(split=Path(options.split).with_suffix(""), system=name)
-            if os.path.lexists(file) and not options.overwrite:
-                raise UsageError(f"{file} exists: --overwrite replaces it")
-            systems.append((model, name, file))
-        for name in find_repeated(name for _, name, _ in systems):
-            raise UsageError(f"{name} would name two systems: use one --model and --system")
-        return systems
 
     def requests(self) -> Iterator[Request]:
         if not self.prompt:
             return
         max_chars = compute_room(self.options, self.prompt)
         for position, (name, question) in enumerate(self.questions.items()):
-            documents = {row.doc_id: self.documents[row.doc_id] for row in self.retrieved[position]}
+            doc_ids = [row["doc_id"] for row in self.retrieved[position]]
+            documents = {doc_id: self.documents[doc_id] for doc_id in doc_ids}
             sources, self.shown[name] = show_documents(documents, max_chars)
             texts = {"question": question, "sources": sources}
             yield Request(self.system, name, position, self.prompt, texts)
@@ -12618,13 +12564,11 @@ class GeneratePredictions(Command):
             if self.documents:
                 row["retrieved_docs"] = self.retrieved[position]
             self.rows[name] = row
-        if self.options.max_usd is not None:
-            self.options.max_usd -= judging.cost_usd  # the rest is for the next model
 
     def extract_answer(self, question: str, retrieved: Sequence[RetrievedRow]) -> dict[str, Any]:
         """Answer with the best sentences of the best document, in their order."""
-        sentences = self.documents[retrieved[0].doc_id] if retrieved else {}
-        best = {hit.doc_id for hit in search_texts(sentences, [question], TOP_SENTENCES)[0]}
+        sentences = self.documents[retrieved[0]["doc_id"]] if retrieved else {}
+        best = {hit["doc_id"] for hit in search_texts(sentences, [question], TOP_SENTENCES)[0]}
         chosen = [sentence_id for sentence_id in sentences if sentence_id in best]
         answer = " ".join(sentences[sentence_id] for sentence_id in chosen)
         return {"answer": answer, "evidence_sentences": chosen}
@@ -12640,7 +12584,6 @@ class GeneratePredictions(Command):
         shown = self.shown[name]
         cited = [sentence.strip() for sentence in dict.fromkeys(value["sentences"])]
         known = [shown[sentence] for sentence in cited if sentence in shown]
-        self.n_unknown += len(cited) - len(known)
         row["evidence_sentences"] = []
         if known and value["told"]:
             best = statistics.mode(doc_id for doc_id, _ in known)  # of several the first
@@ -12654,7 +12597,9 @@ class GeneratePredictions(Command):
 
     def list_items(self) -> list[dict[str, Any]]:
         items = []
-        for item in [item for item in self.dataset if item.id in self.rows]:
+        for item in self.dataset:
+            if item.id not in self.rows:
+                continue
             row = dict(self.rows[item.id])
             shown = self.shown.get(item.id, {}).values()
             own = {
@@ -12666,29 +12611,12 @@ class GeneratePredictions(Command):
                 "category": item.category,
                 "keywords": item.keywords,
                 "expected_sources": item.expected_sources,
-                "sources": [document.doc_id for document in row.pop("retrieved_docs", ())],
+                "sources": [document["doc_id"] for document in row.pop("retrieved_docs", ())],
                 "context": [self.documents[doc_id][sentence_id] for doc_id, sentence_id in shown],
             }
             row.pop("evidence_sentences", None)
             items.append({name: value for name, value in own.items() if value} | row)
         return items
-
-    def console(self) -> str:
-        return f"{self.file}: {len(self.rows)} predictions" if self.rows else ""
-
-    def remarks(self) -> list[WarningRecord]:
-        warnings = []
-        if self.n_unknown:
-            what = f"cited sentences that were not shown, left out: {self.n_unknown}"
-            warnings.append(WarningRecord(what, file=self.file))
-        if self.failures:
-            reason = next(iter(self.failures.values()))
-            what = f"no answer, left out: {shorten_names(list(self.failures))}, e.g. {reason}"
-            warnings.append(WarningRecord(what, advice="run again with --overwrite", file=self.file))
-        return warnings
-
-    def is_complete(self) -> bool:
-        return not self.failures
 
 
 def compute_room(options: JudgeOptions, prompt: str) -> float:
@@ -12741,7 +12669,8 @@ def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> li
         rows = []
         for rank, position in enumerate(np.argsort(-scores, kind="stable")[:k], start=1):
             if scores[position] > 0:
-                rows.append(RetrievedRow(names[position], round(float(scores[position]), 4), rank))
+                score = round(float(scores[position]), 4)
+                rows.append({"doc_id": names[position], "score": score, "rank": rank})
         results.append(rows)
     return results
 
@@ -12781,20 +12710,22 @@ class DraftOptions(JudgeOptions):
     report: Sequence[str] = ()
 
 
-class DraftQuestions(Command):
+class DraftQuestions(WriteFile):
     """Draft gold questions from the documents of the corpus. A person must review them."""
 
     options_type = DraftOptions
     activity = "drafting"
     noun = "drafts"
+    unit = "questions"
     options: DraftOptions
-    needs_judge = True
     journal_file = "drafted_questions_judgements.jsonl"
-    results_title = "Drafted questions"
 
     def read(self) -> None:
-        if os.path.lexists(self.options.out) and not self.options.overwrite:
-            raise UsageError(f"--out {self.options.out} exists: --overwrite replaces it")
+        self.file = self.options.out
+        self.check_file()
+        self.rows = {}
+        self.failures = {}
+        self.dropped: dict[str, list[str]] = defaultdict(list)  # rule -> drafts
         problems: list[str] = []
         corpus = read_corpus(self.options.documents, problems)
         raise_problems(problems)
@@ -12806,9 +12737,6 @@ class DraftQuestions(Command):
         self.left_out = [doc_id for doc_id in corpus if doc_id not in self.documents]
         if not self.documents:
             raise UsageError(self.warnings()[0])
-        self.kept: dict[str, dict[str, Any]] = {}  # by question ID
-        self.lost: Counter[str] = Counter()  # why -> drafts
-        self.n_missing = 0  # replies
 
     def warnings(self) -> list[str]:
         what = "left out: documents without sentences, or longer than a minute's tokens allow"
@@ -12828,40 +12756,34 @@ class DraftQuestions(Command):
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         for request in self.requests():
+            name = f"{request.item_id} {request.system}"
             outcome = outcomes[request.id]
             if isinstance(outcome, Failure):
-                self.lost[f"no reply: {outcome.reason}"] += 1
-                self.n_missing += 1
+                self.failures[name] = outcome.reason
                 continue
             draft = build_draft(request.item_id, request.system, outcome.value or {}, judging.model)
             rule = find_broken_rule(draft, self.documents[request.item_id])
-            if draft["question_id"] in self.kept:
+            if draft["question_id"] in self.rows:
                 rule = "a question that repeats an earlier one"
             if rule:
-                self.lost[f"dropped: {rule}"] += 1
+                self.dropped[rule].append(name)
             else:
-                self.kept[draft["question_id"]] = draft
+                self.rows[draft["question_id"]] = draft
 
     def results(self) -> Iterator[OutputFile]:
-        if self.kept:
-            lines = [encode_json(draft) + b"\n" for draft in self.kept.values()]
-            yield OutputFile(self.options.out, lambda: lines)
-
-    def console(self) -> str:
-        rows = [("kept", len(self.kept)), *sorted(self.lost.items())]
-        return render_text([Part(self.results_title, ["What", "Drafts"], rows)])
+        if self.rows:
+            lines = [encode_json(draft) + b"\n" for draft in self.rows.values()]
+            yield OutputFile(self.file, lambda: lines)
 
     def remarks(self) -> list[Message]:
-        lines: list[Message] = ['Check each question, and then set its "reviewed" to true.']
-        if not self.kept:
-            lines = [f"error: no draft was kept: {self.options.out} was not written"]
-        if self.n_missing:
-            again = "run again with --overwrite" if self.kept else "run again"
-            lines.append(WarningRecord(f"drafts missing: {self.n_missing}", advice=again))
-        return lines
+        dropped = [WarningRecord(f"dropped: {rule}", names) for rule, names in self.dropped.items()]
+        last = 'Check each question, and then set its "reviewed" to true.'
+        if not self.rows:
+            last = f"error: no draft was kept: {self.file} was not written"
+        return [*super().remarks(), *dropped, last]
 
     def is_complete(self) -> bool:
-        return self.options.dry_run or (bool(self.kept) and not self.n_missing)
+        return self.options.dry_run or (super().is_complete() and bool(self.rows))
 
 
 def join_sentences(sentences: Sentences) -> str:
@@ -12934,18 +12856,16 @@ class Results(dict[str, dict[str, Any]]):
         return render_text_table(build_means_part("", ["System"], rows, self._measures))
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dict per answer, with the columns of the CSV, for `pandas.DataFrame`.
+        """Return a flat dict per answer, with the columns of the CSV. What was not measured is None.
 
-        A measure that the question does not have is None. An answer whose judging failed has scores of 0, as
-        in the means, and says why in `failure`.
+        An answer whose judging failed has scores of 0, as in the means, and says why in `failure`.
         """
         return [dict(row) for row in self._rows]
 
     def summary(self) -> list[dict[str, Any]]:
-        """Return a flat dict per system and measure, for `pandas.DataFrame`.
+        """Return a flat dict per system and measure that has a mean, under the results file's key for it.
 
-        It has the mean by the results file's key for it, the 95 % interval `low` to `high`, and the number
-        `n` of questions. What a system has not submitted, or what was not judged, is left out.
+        `low` to `high` is the 95 % interval, or None; `n` is the number of questions.
         """
         rows = []
         for name, means in self._means.items():
@@ -12964,28 +12884,24 @@ def grade(
     folder: str | Path = ".",
     systems: Iterable[str] | None = None,
     judge: str | Callable[[Question, str], float | None] | None = None,
-    judge_support: bool = False,
     criteria: OwnCriteria = (),
     repeats: int = 1,
     measures: Mapping[str, OwnMeasure] = MappingProxyType({}),
-    workers: int = 1,
 ) -> Results:
     """Grade the outputs of a split's systems. Nothing is printed, and only a model's journal is written.
 
     Args:
-        split: "train", "dev", "test" or another one whose questions are in the folder.
-        folder: where the questions, the corpus, the predictions, people's files and the journal are.
+        split: the name of a split.
+        folder: where its questions, the corpus, the predictions, people's files and the journal are.
         systems: grade and judge these only. By default all are graded, and all but `simple` judged.
-        judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
-            for those that the journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)`
-            returns the score of an answer, from 1 to 5, or None (not judged); these scores are not kept.
-        judge_support: the same as `criteria=["support"]`.
-        criteria: criteria of your own: a dict of name and question, each decided yes or no, or a list of what
-            --criteria takes, or of the rows of its file: `{"name", "description", "scale"}`.
+        judge: None takes judgements from the journal alone. The name of a model asks it for those that the
+            journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)` returns a score
+            from 1 to 5, or None (not judged).
+        criteria: a dict of name and yes-or-no question, or a list of what --criteria takes, or of the rows
+            of its file: `{"name", "description", "scale"}`.
         repeats: how often each judgement is asked for: the score is the mean.
-        measures: measures of your own by name: `f(question, prediction)` returns a score, of which more is
-            better, True or False, or None if the question has none. A missing prediction counts 0, unasked.
-        workers: how many calls of each function are made at a time.
+        measures: functions by name: `f(question, prediction)` returns a number, of which more is better,
+            True, False, or None (not measured). A missing prediction counts 0.
 
     Returns:
         The results by system: `results["simple"]["retrieval"]["recall_at_1_pct"]`.
@@ -12998,16 +12914,15 @@ def grade(
     6
     """
     check_measure_names(measures, collect_taken_names())
-    values = [*list_criterion_values(criteria), *(["support"] if judge_support else [])]
+    values = list_criterion_values(criteria)
     if callable(judge) and values:
         raise ValueError("judge: a function judges by the rubric only, name a model")
     chosen = None if systems is None else sorted(collect_ids(systems))
     if chosen == []:
         raise ValueError("systems is empty: name at least one, or leave it out to grade all")
-    options = SplitOptions(split=split, systems=chosen, judge=chosen, criteria=values)
+    options = SplitOptions(split=split, systems=chosen, judge=chosen, criteria=values, repeats=repeats)
     options.root = "" if str(folder) == "." else str(folder)  # results name files as the command line does
-    options.repeats = check_count("repeats", repeats)
-    return run_silently(GradeSplit(options), judge, RUBRIC_BOUNDS, measures, workers)
+    return run_silently(GradeSplit(options), judge, RUBRIC_BOUNDS, measures)
 
 
 def grade_answers(
@@ -13020,78 +12935,54 @@ def grade_answers(
     repeats: int = 1,
     measures: Mapping[str, ItemFunction] = MappingProxyType({}),
     columns: Mapping[str, str] = MappingProxyType({}),
-    judge_top: int | None = None,
     baseline: str | Path | None = None,
-    workers: int = 1,
     folder: str | Path = ".",
 ) -> Results:
-    """Score free answers by methods, a judge, criteria and measures of your own, as `answers` does.
+    """Score free answers as `answers` does. What is not said here is as in `grade`.
 
     Args:
-        rows: a list of dicts, a data frame (anything with `to_dict(orient="records")`) or the path of a file.
-            A dict of name and one of these has several systems, which are then compared.
-        methods: as --method takes them. By default "exact", "keyword" and "f1", but none with criteria, which
-            are then judged alone. Without any, rows need no gold answer.
+        rows: a list of dicts, a data frame (anything with `to_dict(orient="records")`) or the path of a
+            file, of the system `answers` or of the file's name; or a dict of systems with one of these each.
+        methods: as --method takes them. By default "exact", "keyword" and "f1", but none with criteria.
+            Without any, rows need no gold answer.
         protocol: "verdict", "fraction" or "quality": how a model judges.
-        judge: as in `grade`. Unless there are criteria or `hybrid`, it scores as the method `llm_judge`. A
-            function `judge(item)` returns 0 to 1, True or False, or None (not judged).
-        criteria, repeats, workers: as in `grade`.
-        measures: measures of your own by name, as in `grade`, but `f(item)`: see `Item`.
-        columns, judge_top: as --columns and --judge-top take them: `{"gold": "Soll"}`, 5.
+        judge: without criteria and `hybrid` it is the method `llm_judge`. A function `judge(item)` returns 0
+            to 1, True, False, or None (not judged).
+        measures: functions `f(item)`: see `Item`.
+        columns: as --columns takes them: `{"gold": "Soll"}`.
         baseline: the path of earlier results of `answers`, to compare with: in `baseline` of the results.
-        folder: where the journal of a model, `{name}_judgements.jsonl`, is written, and nothing else.
-
-    Returns, raises: as `grade`. A system is named after its file, or `answers`.
+        folder: where the journal of a model is, `{name}_judgements.jsonl`.
 
     >>> grade_answers([{"question": "What burns?", "gold": "Oil", "answer": "oil"}])
     System   exact  keyword     f1
     answers  1.000    1.000  1.000
     """
-    options = build_answer_options(methods, protocol, judge, criteria, columns)
-    options.baseline = None if baseline is None else str(baseline)
-    options.judge_top = None if judge_top is None else check_count("judge_top", judge_top)
-    options.repeats = check_count("repeats", repeats)
-    command = GradeAnswers(options)
-    command.folder = str(folder)
-    command.sources = encode_sources(rows)
-    return run_silently(command, judge, SHARE_BOUNDS, measures, workers)
-
-
-def build_answer_options(
-    methods: Iterable[str] | None,
-    protocol: str,
-    judge: object,
-    criteria: OwnCriteria,
-    columns: Mapping[str, str],
-) -> AnswerOptions:
     if isinstance(methods, str):
         raise TypeError(f"expected a list of names, got the string {methods!r}")
     if callable(judge) and (criteria or protocol == "quality"):
         raise ValueError("judge: a function gives one score: name a model for criteria and quality")
-    names = None
-    if methods is not None:
-        names = [check_name("method", name, METHODS) for name in methods]
     options = AnswerOptions(
-        given_methods=names,
         protocol=check_name("protocol", protocol, ANSWER_PROMPTS),
         criteria=list_criterion_values(criteria),
         columns=[(check_name("field", field, COLUMN_FIELDS), path) for field, path in columns.items()],
+        repeats=repeats,
     )
+    if methods is not None:
+        options.given_methods = [check_name("method", name, METHODS) for name in methods]
     if judge is not None and not criteria and "hybrid" not in options.methods:
         options.given_methods = [*options.methods, "llm_judge"]  # otherwise the judge is there for these
-    return options
+    if baseline is not None:
+        options.baseline = str(baseline)
+    command = GradeAnswers(options)
+    command.folder = str(folder)
+    command.sources = encode_sources(rows)
+    return run_silently(command, judge, SHARE_BOUNDS, measures)
 
 
 def check_name(what: str, name: str, known: Collection[str]) -> str:
     if name not in known:
         raise ValueError(f"unknown {what}: {name}{suggest(name, known)}; expected {', '.join(known)}")
     return name
-
-
-def check_count(name: str, count: int) -> int:
-    if not isinstance(count, int) or count < 1:
-        raise ValueError(f"{name}: expected a whole number from 1, got {count!r}")
-    return count
 
 
 def encode_sources(rows: Any) -> dict[str, FileData]:
@@ -13153,21 +13044,18 @@ def run_silently(
     judge: object,
     bounds: Bounds,
     measures: Mapping[str, Callable[..., float | None]],
-    workers: int,
 ) -> Results:
     """Read, judge and grade. Raises InputError for whatever the command cannot do."""
     options = command.options
+    if not isinstance(options.repeats, int) or options.repeats < 1:
+        raise ValueError(f"repeats: expected a whole number from 1, got {options.repeats!r}")
     command.functions = measures
-    command.function_workers = workers
     options.journal_only = judge is None
     if isinstance(judge, str):
         options.judge_model = judge
     elif judge is not None and not callable(judge):
         raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
     try:
-        folder = os.path.dirname(command.journal_file)
-        if folder and not os.path.isdir(folder):
-            raise UsageError(f"{folder}: there is no such folder")
         if isinstance(judge, str) and not find_api_key():
             raise UsageError(f"set {API_KEY} to judge with {judge}{advise_on_other_key()}")
         command.read()
@@ -13180,8 +13068,6 @@ def run_silently(
             if judging.unavailable:
                 raise JudgeUnavailable(judging.unavailable)
             command.grade(outcomes, judging)
-    except JournalInUse as error:
-        raise InputError([f"{error}, or name another folder with folder="]) from error
     except (UsageError, JudgeUnavailable) as error:
         raise InputError([str(error)]) from error
     return command.collect_results()
@@ -13204,43 +13090,29 @@ NO_SCORE = Failure("not judged by the function", asked=False)
 
 def ask_function(command: Grading, judge: Callable[..., object], bounds: Bounds) -> tuple[Outcomes, Judging]:
     name = getattr(judge, "__name__", type(judge).__name__)
-    requests = repeat_requests(command.requests(), command.options.repeats)
-    places = [f"{name}: {request.system}, {request.item_id}" for request in requests]
-    arguments = list(map(command.find_arguments, requests))
-    scores = call_function(judge, arguments, places, bounds, command.function_workers)
-    given = [NO_SCORE if score is None else Judgement(score, "") for score in scores]
-    outcomes = collect_outcomes(zip(requests, given, strict=True))
-    return outcomes, Judging(name, name, repeats=command.options.repeats)
+    answered: list[tuple[Request, Outcome]] = []
+    for request in repeat_requests(command.requests(), command.options.repeats):
+        place = f"{name}: {request.system}, {request.item_id}"
+        score = call_function(judge, command.find_arguments(request), place, bounds)
+        answered.append((request, NO_SCORE if score is None else Judgement(score, "")))
+    return collect_outcomes(answered), Judging(name, name, repeats=command.options.repeats)
 
 
 def call_function(
-    function: Callable[..., object],
-    arguments: Sequence[tuple[Any, ...]],
-    places: Sequence[str],
-    bounds: Bounds,
-    workers: int,
-) -> list[float | None]:
-    """Return a function's scores. Raises ValueError for what is no number within bounds, and InputError."""
-
-    def call(values: tuple[Any, ...], place: str) -> float | None:
-        try:
-            score = function(*values)
-        except Exception as error:  # a function of the user's may raise anything
-            raise InputError([f"{place}: {type(error).__name__}: {error}"]) from error
-        if score is None:
-            return None
-        if isinstance(score, (bool, np.bool_)):
-            score = float(score)
-        if not is_number(score) or not bounds.low <= score <= bounds.high:
-            raise ValueError(f"{place}: expected {bounds.text}, got {cut_text(repr(score))}")
-        return float(score)
-
-    if workers == 1:
-        return list(map(call, arguments, places))
-    from concurrent.futures import ThreadPoolExecutor  # takes time to import
-
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(call, arguments, places))
+    function: Callable[..., object], arguments: Iterable[Any], place: str, bounds: Bounds
+) -> float | None:
+    """Return a function's score. Raises ValueError for what is no number within bounds, and InputError."""
+    try:
+        score = function(*arguments)
+    except Exception as error:  # a function of the user's may raise anything
+        raise InputError([f"{place}: {type(error).__name__}: {error}"]) from error
+    if score is None:
+        return None
+    if isinstance(score, (bool, np.bool_)):
+        score = float(score)
+    if not is_number(score) or not bounds.low <= score <= bounds.high:
+        raise ValueError(f"{place}: expected {bounds.text}, got {cut_text(repr(score))}")
+    return float(score)
 
 
 def build_function_measure(name: str) -> Measure:
@@ -13250,28 +13122,14 @@ def build_function_measure(name: str) -> Measure:
 
 def add_own_scores(system: str, answers: Sequence[GradedAnswer | GradedItem], command: Grading) -> None:
     """Add the scores of a system's answers by measures of the user's own. A missing answer is a miss."""
-    asked = [answer for answer in answers if answer.arguments] if command.functions else []
-    arguments = [answer.arguments for answer in asked]
     for name, function in command.functions.items():
         for answer in answers:
-            if not answer.arguments:
-                answer.scores[name] = 0.0
-        places = [f"{name}: {system}, {answer.id}" for answer in asked]
-        scores = call_function(function, arguments, places, ANY_NUMBER, command.function_workers)
-        for answer, score in zip(asked, scores, strict=True):
+            score: float | None = 0.0
+            if answer.arguments:
+                place = f"{name}: {system}, {answer.id}"
+                score = call_function(function, answer.arguments, place, ANY_NUMBER)
             if score is not None:
                 answer.scores[name] = score
-
-
-def add_extra_fields(systems: Iterable[System]) -> None:
-    """Read files again for the fields that this program does not know. Only functions of users need them."""
-    known = Prediction.__struct_encode_fields__
-    for system in systems:
-        for question_id, row in split_members(read_file(system.file.file, []), KeyFilter(())).items():
-            prediction = system.predictions.rows.get(question_id)
-            if prediction is not None:
-                fields = parse_row(dict[str, Any], row, []) or {}
-                prediction.extra = {name: value for name, value in fields.items() if name not in known}
 
 
 # ------------------------------------------------------------------ 20. Command line
@@ -13331,8 +13189,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         journal_file = command.journal_file if command else ""
         if journal_file != error.filename and os.path.exists(journal_file):
             console.error(f"The model's replies are kept in {journal_file}: run the same command again.")
-    except MemoryError:
-        console.error("error: there is not enough memory: nothing was written")
     except KeyboardInterrupt:
         console.error("interrupted: the model's replies are kept; run the same command again to continue.")
         return EXIT_INTERRUPTED
@@ -13347,14 +13203,14 @@ def parse_command(argv: Iterable[str]) -> Command:
         os.getcwd()
     except FileNotFoundError:
         raise UsageError("the current folder has been removed: cd to another one") from None
-    arguments = list(expand_files(argv))
+    arguments = list(argv)
     name = arguments[0] if arguments else SPLITS[0]
     if name in ("-h", "--help", "help"):
         print((__doc__ or "").partition("\n\nContents")[0])
         raise SystemExit
     if name and name in COMMANDS:
         del arguments[0]
-    elif name.startswith("-") or is_split(name):
+    elif name.startswith(("-", "@")) or is_split(name):
         name = ""
     else:
         advice = advise_on_split(name, filter(None, COMMANDS))
@@ -13368,17 +13224,21 @@ def parse_command(argv: Iterable[str]) -> Command:
         formatter_class=functools.partial(
             argparse.RawDescriptionHelpFormatter, max_help_position=30, width=CONSOLE_WIDTH
         ),
+        fromfile_prefix_chars="@",
         allow_abbrev=False,
     )
     parser.add_argument("-V", "--version", action="version", version=f"evaluation.py {VERSION}")
-    add_options(parser, command_type.options_type)
-    options, unknown = parser.parse_known_args(arguments, command_type.options_type())
+    flags = add_options(parser, command_type.options_type)
+    try:
+        options, unknown = parser.parse_known_args(arguments, command_type.options_type())
+    except (UnicodeDecodeError, RecursionError) as error:  # a file that is no text, or that names itself
+        raise UsageError(f"@FILE: {error}") from None
     if unknown:
-        flags = map_flags(command_type.options_type)
-        advice = suggest(unknown[0].partition("=")[0], flags, flags)
+        advice = suggest(unknown[0].partition("=")[0], flags)
         raise UsageError(f"unrecognized arguments: {shlex.join(unknown)}{advice}")
     check_needs(options)
-    check_splits(options, arguments)
+    if isinstance(options, InputOptions):
+        check_split(options)
     return command_type(options)
 
 
@@ -13386,129 +13246,61 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:  # shown as all others of this program
         raise UsageError(message)
 
-
-def expand_files(argv: Iterable[str]) -> Iterator[str]:
-    """Replace each @FILE by the words in it, which quotes group. \\ is as any other, # in a word, too."""
-    for argument in argv:
-        if not argument.startswith("@"):
-            yield argument
-            continue
-        problems: list[str] = []
-        file = read_file(argument[1:], problems)
-        if problems:
-            raise UsageError(f"@{problems[0]}")
-        for number, line in enumerate(file.text.splitlines(), start=1):
-            words = shlex.shlex(re.sub(r"(?<=\S)#", "\0", line), posix=True)
-            words.whitespace_split = True
-            words.escape = ""
-            try:
-                yield from [word.replace("\0", "#") for word in words]
-            except ValueError as error:
-                raise UsageError(f"{argument}:{number}: {error}: {line.strip()}") from None
+    def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
+        """Return the words of a line of an @FILE. \\ is as any other character, # in a word, too."""
+        words = shlex.shlex(re.sub(r"(?<=\S)#", "\0", arg_line), posix=True)
+        words.whitespace_split = True
+        words.escape = ""
+        try:
+            return [word.replace("\0", "#") for word in words]
+        except ValueError as error:
+            raise UsageError(f"{error}: {arg_line.strip()}") from None
 
 
-def add_options(parser: Parser, options_type: type[Options]) -> None:
-    """Add the options that a class declares: its own, then those of each class above it, by group."""
+def add_options(parser: Parser, options_type: type[Options]) -> list[str]:
+    """Add the options that a class declares: its own, then those of each class above it. Return the flags."""
+    flags = ["--help", "--version"]
     for owner in options_type.__mro__[:-1]:
         title = getattr(owner, "group", "")
         group = parser.add_argument_group(title) if title else parser
         for name, declared in vars(owner).items():
             if isinstance(declared, Option) and getattr(options_type, name) is declared:
-                flags = list_flags(name, declared)
-                target: dict[str, Any] = {"dest": name} if flags[0].startswith("-") else {}
-                group.add_argument(flags[0], **target, **declared.settings)
-                for flag in flags[1:]:  # of before
-                    group.add_argument(flag, **target, **{**declared.settings, "help": argparse.SUPPRESS})
-
-
-def map_flags(options_type: type[Options]) -> dict[str, str]:
-    """Map each flag, also those of before, to today's."""
-    flags = {"--help": "--help", "--version": "--version"}
-    for name in dir(options_type):
-        declared = getattr(options_type, name)
-        if isinstance(declared, Option):
-            names = list_flags(name, declared)
-            flags |= dict.fromkeys(names, names[0])
-    if "--judge-support" in flags:
-        flags["--judge-support"] = "--criteria support"
+                flag = declared.flag or f"--{name.replace('_', '-')}"
+                target: dict[str, Any] = {"dest": name} if flag.startswith("-") else {}
+                group.add_argument(flag, **target, **declared.settings)
+                flags.append(flag)
     return flags
 
 
-def list_flags(name: str, declared: Option) -> Sequence[str]:
-    return declared.flags or [f"--{name.replace('_', '-')}"]
-
-
-def list_needs(options: Options) -> Iterator[tuple[str, str, object]]:
-    """Yield (options, what they need to have an effect, whether it is there)."""
-    calls = "judge_model batch max_usd repeats"
-    if isinstance(options, GateOptions):
-        yield "gate", "--baseline FILE, the results to compare with", options.baseline
-    if isinstance(options, SplitOptions):
-        yield "labels", "a file; --label-sheet N draws N answers", not (options.labels or "").isdecimal()
-        yield "fail_under baseline report batch max_usd", "no --label-sheet", not options.label_sheet
-        yield f"{calls} criteria limit", "a system to judge", options.judge != []
-    if isinstance(options, AnswerOptions):
-        methods = {*(options.methods or DEFAULT_METHODS)}
-        is_judged = options.criteria or methods & {"llm_judge", "hybrid"}
-        has_similarity = any(METHODS[name].needs_similarity for name in methods)
-        judging = f"{calls} judge_top generator auto_diverse_judge diverse_judge"
-        yield judging, "something to judge, such as --method llm_judge or --criteria", is_judged
-        yield "auto_diverse_judge diverse_judge", "no --model", not options.judge_model
-        yield "protocol", "--method llm_judge", "llm_judge" in methods
-        yield "normalize", "--method exact", methods & {"exact", "keyword", "llm_judge", "hybrid"}
-        yield "threshold", "--method semantic_fixed", "semantic_fixed" in methods
-        yield "validation tune_by", "--method semantic_dynamic", "semantic_dynamic" in methods
-        yield "embedding_model", "--method similarity", has_similarity
-    if isinstance(options, SummaryOptions):
-        judging = f"{calls} dry_run summary_file report"
-        yield f"{judging} web_metrics", "no --plot", not options.plot
-        yield f"{judging} limit indices", "no --web-metrics", not options.web_metrics
-    if isinstance(options, GenerateOptions):
-        yield "model batch max_usd", "--pipeline llm or rag", options.pipeline != "bm25"
-
-
 def check_needs(options: Options) -> None:
-    problems = []
-    for names, need, is_met in list_needs(options):
-        for name in () if is_met else names.split():
-            declared = getattr(type(options), name)
-            if isinstance(declared, Option) and getattr(options, name) != declared.settings["default"]:
-                problems.append(f"{list_flags(name, declared)[0]}: it needs {need}")
-    if problems:
-        raise UsageError("; ".join(problems))
-
-
-def check_splits(options: Options, arguments: Sequence[str]) -> None:
-    if isinstance(options, (InputOptions, GenerateOptions)):
-        check_split(options, arguments)
+    """Raise UsageError if a judge, a criterion or a gate is asked for where nothing is judged or compared."""
+    problem = ""
+    if isinstance(options, GateOptions) and options.gate and not options.baseline:
+        problem = "--gate: it needs --baseline FILE, the results to compare with"
+    if isinstance(options, SplitOptions):
+        if options.label_sheet and (options.fail_under or options.baseline):
+            problem = "--fail-under, --baseline: they need no --label-sheet"
+        if options.judge == [] and (options.judge_model or options.criteria):
+            problem = "--model, --criteria: they need a system to judge"
     if isinstance(options, AnswerOptions):
-        for path in options.files:
-            check_source(path, may_be_file=True)
+        is_asked_for = options.protocol != "verdict" or (options.judge_model and not options.criteria)
+        if is_asked_for and not {"llm_judge", "hybrid"}.intersection(options.methods):
+            problem = "--model, --protocol: they need --method llm_judge"
+    if problem:
+        raise UsageError(problem)
 
 
-def check_split(options: InputOptions | GenerateOptions, arguments: Sequence[str]) -> None:
-    """Raise UsageError if a split became an option's value, is unknown, or is one of another folder."""
+def check_split(options: InputOptions) -> None:
+    """Raise UsageError if a split is unknown, or nothing here has questions."""
     split = options.split
-    for text in () if split in arguments else filter(is_split, arguments):
-        raise UsageError(f"{text} was read as the value of an option: name the split first")
-    check_source(split, may_be_file=isinstance(options, GenerateOptions))
+    if not (is_split(split) and os.path.isdir(os.path.dirname(QUESTIONS_FILE))):
+        raise UsageError(f"no questions of {split}{advise_on_split(split)}")
 
 
-def check_source(name: str, *, may_be_file: bool) -> None:
-    """Raise UsageError if a name is a split's, or most like one, and its questions are not here."""
-    is_lacking = not may_be_file
-    if is_split(name):
-        is_lacking = not os.path.isdir(os.path.dirname(QUESTIONS_FILE))
-    elif may_be_file and not os.path.lexists(name) and not Path(name).suffix:
-        is_lacking = suggest(name, find_splits()) != ""
-    if is_lacking:
-        raise UsageError(f"no questions of {name}{advise_on_split(name)}")
-
-
-def suggest(name: str, known: Iterable[str], today: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return a question about the known name, as it is today, that is most like an unknown one, or ""."""
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return a question about the known name that is most like an unknown one, or ""."""
     nearest = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.65)
-    return f": did you mean {today.get(nearest[0], nearest[0])}?" if nearest else ""
+    return f": did you mean {nearest[0]}?" if nearest else ""
 
 
 # -- Printing

@@ -584,7 +584,10 @@ def test_a_split_with_a_file_that_cannot_be_read(small: Project) -> None:
 FAMILIES = "claude, deepseek, gemini, kimi, llama, mistral, openai, qwen"
 BAD_USAGE = {
     "no file": ("", "the following arguments are required: FILE"),
-    "a protocol without a judge": ("a.json --protocol fraction", "--protocol: it needs --method llm_judge"),
+    "a protocol without a judge": (
+        "a.json --protocol fraction",
+        "--model, --protocol: they need --method llm_judge",
+    ),
     "no generator": (
         "a.json --method llm_judge --auto-diverse-judge",
         "--auto-diverse-judge finds no judge: name it, or its --generator",

@@ -129,44 +129,15 @@ def test_bad_input_is_refused_before_a_model_is_asked(lamps: Project, serve: Ser
     assert assert_refused(lamps, *command) == [f"{QUESTIONS_FILE}: question ID occurs more than once: a"]
     lamps.write("chat.json", [{"id": "a", "gold": "x"}])
     asked_nothing = assert_refused(lamps, "generate", "chat.json", "--pipeline", "rag")
-    assert asked_nothing == ["chat.json:1: no row has a question"]
+    assert asked_nothing == ["chat.json: a has no question"]
     lamps.write("corpus/a/broken.json", '{"sentences": [')
     assert "corpus/a/broken.json:1: JSON is cut off" in assert_refused(lamps, *command)
     shutil.rmtree("corpus")
     assert "corpus: no document (.json or .txt) matches *" in assert_refused(lamps, *command)
     shutil.rmtree("NLP Project Data")
-    message = f"error: no questions of dev; splits with questions: none in {lamps.folder}"
-    assert assert_refused(lamps, *command) == [message]
+    problems = assert_refused(lamps, *command)
+    assert mentions(problems, f"{QUESTIONS_FILE}: file not found"), problems
     assert (len(server.calls), list(lamps.folder.glob("*_output.json"))) == (0, [])
-
-
-def test_a_row_without_a_question_is_left_out(lamps: Project) -> None:
-    lamps.write(
-        "chat.json", [{"gold": "x", "question": " "}, {"gold": "Oil", "question": "What did it burn?"}]
-    )
-    outcome = lamps.run("generate", "chat.json", "--pipeline", "bm25")
-    assert outcome.code == 0
-    assert mentions(outcome.err, "warning: chat.json: rows without a question, left out: 1, e.g. 1")
-    assert [row["id"] for row in lamps.read("chat_simple_output.json")] == ["2"]
-
-
-TWICE = "would name two systems: use one --model and --system"
-REFUSED = {
-    "a model for a search": ("--pipeline bm25 --model a", "--model: it needs --pipeline llm or rag"),
-    "one name for two systems": (
-        "--pipeline llm --system s --model a b",
-        f"s {TWICE}",
-    ),
-    "two models with the same name": (
-        "--pipeline rag --model a/b a-b",
-        f"a-b {TWICE}",
-    ),
-}
-
-
-@table("options, message", REFUSED)
-def test_options_that_contradict_are_refused(lamps: Project, options: str, message: str) -> None:
-    assert assert_refused(lamps, "generate", "dev", *options.split()) == [f"error: {message}"]
 
 
 # ------------------------------------------------------------------ llm
@@ -230,49 +201,32 @@ def test_failed_questions_are_listed_and_the_next_run_asks_for_them(lamps: Proje
     assert answers == {"q001": "It burned oil.", "q002": "In Lisbon.", "q003": "It burned oil."}
 
 
-def test_each_model_is_a_system_of_its_name_also_in_a_batch(lamps: Project, serve: Serve) -> None:
-    systems = {GPT_OSS: "openai-gpt-oss-20b", "a//b c": "a-b-c", "/d/": "d", "모델": "모델"}
-    server = serve(lambda call: wrote(call.body["model"]))
-    models = ("--model", *systems, GPT_OSS)  # one model twice
-    assert generate(lamps, "llm", "--batch", *models).code == 3
-    assert list(lamps.folder.glob("*_output.json")) == []
-    outcome = generate(lamps, "llm", *models)
-    assert (outcome.code, outcome.out) == (0, counted(**dict.fromkeys(systems.values(), 3)))
-    assert (len(server.batches), len(server.batch_calls), len(server.calls)) == (4, 12, 0)
-    for model, system in systems.items():
-        rows = lamps.read(f"dev_{system}_output.json").values()
-        made_by = {(row["answer"], row["model"], row["input_tokens"], row["latency_ms"]) for row in rows}
-        assert made_by == {(model, model, 100, None)}  # the latency of a batch is unknown
+NAMES = {GPT_OSS: "openai-gpt-oss-20b", "a//b c": "a-b-c", "/d/": "d", "모델": "모델"}
 
 
-def test_a_model_that_fails_stops_no_other(lamps: Project, serve: Serve) -> None:
-    serve(lambda call: model_gone() if call.body["model"] == LLAMA else wrote())
-    outcome = generate(lamps, "llm", "--model", LLAMA, GPT_OSS, "--workers", "1")
-    assert (outcome.code, outcome.out) == (3, counted(**{"openai-gpt-oss-20b": 3}))
-    gone = f"was not written: the model {LLAMA} is not available: The model `{LLAMA}` does not exist"
-    assert mentions(outcome.err, f"error: dev_{LLAMA}_output.json {gone}")
+@table("model, system", {name: (name, system) for name, system in NAMES.items()})
+def test_a_system_with_a_search_is_named_after_its_model(
+    lamps: Project, serve: Serve, model: str, system: str
+) -> None:
+    serve(cited("D1.S1"))
+    outcome = generate(lamps, "rag", "--model", model)
+    assert (outcome.code, outcome.out) == (0, counted(**{system: 3}))
+    assert {row["model"] for row in lamps.read(f"dev_{system}_output.json").values()} == {model}
+
+
+def test_a_model_that_is_gone(lamps: Project, serve: Serve) -> None:
+    serve(model_gone())
+    outcome = generate(lamps, "llm", "--model", LLAMA, "--workers", "1")
+    gone = f"no results were written: the model {LLAMA} is not available: The model `{LLAMA}` does not exist"
+    assert (outcome.code, outcome.out, mentions(outcome.err, gone)) == (3, "", True)
+
+
+def test_a_dry_run_shows_the_price(lamps: Project, serve: Serve) -> None:
     server = serve(wrote())
-    outcome = generate(lamps, "llm", "--model", LLAMA, GPT_OSS, "--overwrite")
-    assert (outcome.code, len(server.calls)) == (0, 3)
-
-
-def test_models_share_the_limit_of_dollars(lamps: Project, serve: Serve) -> None:
-    """A reply costs a dollar, at most 4, by the second model 8.40; 8 dollars are left for that."""
-    server = serve(completion(json.dumps({"answer": "Oil."}), completion_tokens=100))
-    price = ("--price", "0", "10000", "--workers", "1")
-    outcome = generate(lamps, "llm", "--model", LLAMA, GPT_OSS, *price, "--max-usd", "11")
-    assert [call.body["model"] for call in server.calls] == [LLAMA, LLAMA, LLAMA]
-    assert mentions(outcome.err, "the next call could exceed --max-usd")
-    assert (outcome.code, outcome.out) == (3, counted(**{LLAMA: 3}))
-
-
-def test_a_dry_run_shows_the_price_of_each_model(lamps: Project, serve: Serve) -> None:
-    server = serve(wrote())
-    outcome = generate(lamps, "llm", "--dry-run", "--model", GPT_OSS, "someone/else")
-    known, unknown = re.split(r"^With ", outcome.out, flags=re.MULTILINE)[1:]
-    assert (known.startswith(GPT_OSS), unknown.startswith("someone/else")) == (True, True)
-    assert "Calls to make: 3\n  Tokens (estimated): 216 in, 960 out\n" in known
-    assert ("  Cost (estimated): about $0.0003, at most $0.00" in known, "$" in unknown) == (True, False)
+    outcome = generate(lamps, "llm", "--dry-run", "--model", GPT_OSS)
+    assert outcome.out.startswith(f"Dry run: nothing is sent.\nWith {GPT_OSS}:\n")
+    assert "Calls to make: 3\n  Tokens (estimated): 216 in, 960 out\n" in outcome.out
+    assert "  Cost (estimated): about $0.0003, at most $0.00" in outcome.out
     assert (outcome.code, len(server.calls)) == (0, 0)
 
 
@@ -286,10 +240,11 @@ def test_a_dataset_is_answered_in_rows_that_answers_reads(lamps: Project, serve:
     asked = {**LAMP, "expected_options": ["rape oil"]}
     lamps.write("sets/chat.json", [asked, OSLO])
     server = serve(lambda call: cited("D1.S1", answer="oil" if "lamp burn" in prompt_of(call) else "Oslo"))
-    options = ("--pipeline", "rag", "--model", f"{GPT_OSS},{LLAMA}")
-    outcome = lamps.run("generate", "sets/chat.json", *options)
     files = [f"sets/chat_{name}_output.json" for name in ("openai-gpt-oss-20b", LLAMA)]
-    assert (outcome.code, outcome.out) == (0, "".join(f"{file}: 2 predictions\n" for file in files))
+    command = ("generate", "sets/chat.json", "--pipeline", "rag", "--overwrite", "--model")
+    for model, file in zip((GPT_OSS, LLAMA), files, strict=True):
+        outcome = lamps.run(*command, model)
+        assert (outcome.code, outcome.out) == (0, f"{file}: 2 predictions\n")
     lamp, rain = lamps.read(files[0])
     assert {name: lamp[name] for name in asked} == asked
     assert (lamp["generated_answer"], lamp["model"], lamp["sources"]) == ("oil", GPT_OSS, ["lamp"])
@@ -300,7 +255,7 @@ def test_a_dataset_is_answered_in_rows_that_answers_reads(lamps: Project, serve:
     means = {name: measure["mean"] for name, measure in measures["measures"].items()}
     assert (means["exact"], means["context_recall"], means["input_tokens"]) == (0.5, 1.0, 100)
     before = lamps.files()
-    assert lamps.run("generate", "sets/chat.json", *options, "--overwrite").code == 0
+    assert [lamps.run(*command, model).code for model in (GPT_OSS, LLAMA)] == [0, 0]
     assert (len(server.calls), lamps.files()) == (4, before)
     assert "chat_generate_judgements.jsonl" in before
 
@@ -318,18 +273,18 @@ def test_a_plain_text_is_split_into_sentences(project: Project, serve: Serve) ->
     assert pasted(server.calls[0], "reference").splitlines()[1:] == lines
 
 
-CITATIONS: dict[str, tuple[list[str], bool, list[str], int]] = {
-    "in the order of the reply": (["D1.S2", " D1.S1\n"], True, ["S2", "S1"], 0),
-    "those of the most cited document": (["D1.S1", "D1.S1", "D2.S1", "D2.S7"], True, ["S1", "S7"], 0),
-    "of two equals the first": (["D2.S7", "D1.S1", "D9.S9"], True, ["S7"], 1),
-    "all unknown": (["D1.S3", "D3.S1", "S1", "d1.s1", ""], True, [], 5),
-    "not in the documents": (["D1.S1", "D1.S9"], False, [], 1),
+CITATIONS: dict[str, tuple[list[str], bool, list[str]]] = {
+    "in the order of the reply": (["D1.S2", " D1.S1\n"], True, ["S2", "S1"]),
+    "those of the most cited document": (["D1.S1", "D1.S1", "D2.S1", "D2.S7"], True, ["S1", "S7"]),
+    "of two equals the first": (["D2.S7", "D1.S1", "D9.S9"], True, ["S7"]),
+    "all unknown": (["D1.S3", "D3.S1", "S1", "d1.s1", ""], True, []),
+    "not in the documents": (["D1.S1", "D1.S9"], False, []),
 }
 
 
-@table("names, told, sentences, n_unknown", CITATIONS)
+@table("names, told, sentences", CITATIONS)
 def test_citations(
-    project: Project, serve: Serve, names: list[str], told: bool, sentences: list[str], n_unknown: int
+    project: Project, serve: Serve, names: list[str], told: bool, sentences: list[str]
 ) -> None:
     project.questions(question(question="Did the lamp burn?"))
     rain = [{"sid": "S1", "text": "Rain."}, {"sid": "S7", "text": "No lamp, it was dark and wet."}]
@@ -340,8 +295,6 @@ def test_citations(
     generate(project, "bm25", "--overwrite")
     assert row["retrieved_docs"] == project.read(SIMPLE)["q001"]["retrieved_docs"]
     assert (outcome.code, retrieved(row), row["evidence_sentences"]) == (0, ["lamp", "rain"], sentences)
-    warned = mentions(outcome.err, "warning: ", "dev_s_output.json", "cited", str(n_unknown))
-    assert warned == (n_unknown > 0)
 
 
 def test_documents_cannot_change_the_prompt(project: Project, serve: Serve) -> None:
@@ -376,11 +329,10 @@ def test_a_prompt_fits_a_minute(project: Project, serve: Serve, options: list[st
     project.questions(question(question="Lamp?"))
     project.documents({"doc_id": "d1", "sentences": sentences})
     server = serve(cited("D1.S4000", "D1.S0001"))
-    outcome = generate(project, "rag", "--system", "s", *options)
+    generate(project, "rag", "--system", "s", *options)
     shown = re.findall(r"^D1\.(\S+): ", pasted(server.calls[0], "reference"), re.MULTILINE)
     assert shown == [sentence["sid"] for sentence in sentences[:n_shown]]
     assert project.read("dev_s_output.json")["q001"]["evidence_sentences"] == ["S0001"]
-    assert mentions(outcome.err, "cited", "1")  # D1.S4000 was not shown
 
 
 def test_a_judge_of_the_generators_family_is_a_warning(small: Project, serve: Serve) -> None:
@@ -417,9 +369,8 @@ def test_nobody_is_told_of_judging(lamps: Project, serve: Serve, command: str, r
         assert re.findall(r"(?i)[^\s-]*(?<!--)(?:judg(?!ements\.jsonl)|scor).*", shown) == []
 
 
-@pytest.mark.parametrize("option", ["--model", "--judge-model"])
 @pytest.mark.parametrize("command", ["dev", "generate dev --pipeline llm --overwrite"])
-def test_the_model_is_named_in_the_same_way_everywhere(lamps: Project, command: str, option: str) -> None:
+def test_the_model_is_named_in_the_same_way_everywhere(lamps: Project, command: str) -> None:
     lamps.predictions("strong", {"q001": {"answer": "Oil."}})
-    outcome = lamps.run(*command.split(), "--dry-run", option, "some/model")
+    outcome = lamps.run(*command.split(), "--dry-run", "--model", "some/model")
     assert (outcome.code, "With some/model:\n" in outcome.out) == (0, True)

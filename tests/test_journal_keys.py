@@ -173,23 +173,23 @@ def judged(prompt: str, more: str = "") -> Run:
 ALL_KINDS = (
     "precise_fact_retrieval numeric_precision comparison analysis false_premise unanswerable_from_source"
 )
-STRICT = f"--judge-model {GPT_OSS}"
+STRICT = f"--model {GPT_OSS}"
 CRITERIA_OPTIONS = "--criteria polite=Polite? criteria.json"
 GENERATE = "generate dev --overwrite --pipeline"
 
 RUNS = {
-    "split, JSON mode": Run("rubric", f"dev --judge-model {LLAMA}"),
+    "split, JSON mode": Run("rubric", f"dev --model {LLAMA}"),
     "split, strict schema": Run("rubric", f"dev {STRICT}"),
-    "split, larger model": Run("rubric", "dev --judge-model openai/gpt-oss-120b --limit 1"),
-    "split, model local": Run("rubric", "dev --judge-model local --limit 1"),
-    "split, unknown model": Run("rubric", "dev --judge-model some/other-model --limit 1"),
-    "split, support, JSON mode": Run("support", "dev --judge-support"),
-    "split, support, strict schema": Run("support", f"dev --judge-support {STRICT}"),
+    "split, larger model": Run("rubric", "dev --model openai/gpt-oss-120b --limit 1"),
+    "split, model local": Run("rubric", "dev --model local --limit 1"),
+    "split, unknown model": Run("rubric", "dev --model some/other-model --limit 1"),
+    "split, support, JSON mode": Run("support", "dev --criteria support"),
+    "split, support, strict schema": Run("support", f"dev --criteria support {STRICT}"),
     "split, criteria, JSON mode": Run("criteria", f"dev {CRITERIA_OPTIONS}"),
     "split, criteria, strict schema": Run("criteria", f"dev {CRITERIA_OPTIONS} {STRICT}"),
     "answers, criteria, JSON mode": Run("criteria", f"answers log.json {CRITERIA_OPTIONS}"),
     "answers, criteria, strict schema": Run("criteria", f"answers log.json {CRITERIA_OPTIONS} {STRICT}"),
-    "submissions": Run("rubric", "dev --outputs team1 team2"),
+    "submissions": Run("rubric", "dev --submissions team1 team2"),
     "answers, verdict, JSON mode": judged("verdict"),
     "answers, verdict, strict schema": judged("verdict", STRICT),
     "answers, verdict, formulas": judged("verdict", "--normalize formula"),
@@ -206,7 +206,9 @@ RUNS = {
     "generate llm, strict schema": Run("answer", f"{GENERATE} llm --model {GPT_OSS}"),
     "generate rag, JSON mode": Run("cited answer", f"{GENERATE} rag"),
     "generate rag, strict schema": Run("cited answer", f"{GENERATE} rag --model {GPT_OSS} --top-k 1"),
-    "generate rag, several models": Run("cited answer", f"{GENERATE} rag --model {LLAMA} some/other-model"),
+    "generate rag, several models": Run(
+        "cited answer", f"{GENERATE} rag --model {LLAMA}; {GENERATE} rag --model some/other-model"
+    ),
     "questions, JSON mode": Run("draft", f"questions --per-document 6 --kinds {ALL_KINDS}"),
     "questions, strict schema": Run("draft", f"questions --documents lamp {STRICT}"),
 }
@@ -215,7 +217,10 @@ IMPERFECT = ["answers, reference check"]  # the judge gives less than the most t
 
 
 def run_stored(project: Project, name: str, *more: str, **environment: str) -> Outcome:
-    return project.run(*RUNS[name].command.split(), *more, **environment)
+    outcomes = []
+    for command in RUNS[name].command.split(";"):
+        outcomes.append(project.run(*command.split(), *more, **environment))
+    return outcomes[-1]
 
 
 @table("name", NAMES)
@@ -246,7 +251,7 @@ BATCHED = {
     "split": "split, JSON mode",
     "answers": "answers, quality, strict schema",
     "summaries": "summaries, JSON mode",
-    "generate": "generate rag, several models",
+    "generate": "generate rag, JSON mode",
     "questions": "questions, strict schema",
 }
 

@@ -320,7 +320,6 @@ SELECTED: dict[str, tuple[list[str], list[str] | str]] = {  # options, and what 
     "an index out of range": (["--indices", "2,4"], ["s-Tar"]),
     "all out of range": (["--indices", "4,5"], "--indices: no summary is at these positions"),
     "a gap": (["--indices", "0,,2"], "argument --indices: expected whole numbers, such as 0,2,4, got '0,,2'"),
-    "two other tasks": (["--plot", OFFLINE, "--web-metrics"], "--web-metrics: it needs no --plot"),
 }
 
 

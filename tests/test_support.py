@@ -219,12 +219,9 @@ def test_reports_and_leaderboard(three: Project, serve: Serve) -> None:
 def test_from_python(three: Project, serve: Serve) -> None:
     serve(judge)
     results = evaluation.grade("dev", judge="llama-3.1-8b-instant", criteria=["support"])
-    assert (
-        evaluation.grade("dev", judge_support=True) == evaluation.grade("dev", criteria="support") == results
-    )
+    assert evaluation.grade("dev", criteria="support") == results
     assert results["own"]["support"]["avg_support"] == 0.5
     assert [row["support"] for row in results.rows()] == ["full", "partial", "none"]
     assert "avg_support" in {row["measure"] for row in results.summary()}
-    for arguments in ({"judge_support": True}, {"criteria": ["support"]}):
-        with pytest.raises(ValueError, match=r"^judge: a function judges by the rubric only, name a model$"):
-            evaluation.grade("dev", judge=lambda _question, _answer: 3, **arguments)
+    with pytest.raises(ValueError, match=r"^judge: a function judges by the rubric only, name a model$"):
+        evaluation.grade("dev", judge=lambda _question, _answer: 3, criteria=["support"])
