@@ -2751,12 +2751,13 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
     """Compare every pair of systems on every measure: the earlier system minus the later one."""
     differences = []
     for measure in measures:
-        systems = {name: row for name, row in table.systems.items() if measure.name in row.values}
+        systems = {name: scores for name, scores in table.systems.items() if measure.name in scores.values}
         if len(systems) < 2:
             continue
         columns = [scores.values[measure.name] for scores in systems.values()]
         has_score = np.asarray(~np.isnan(columns).all(axis=0))
-        clusters = table.items.clusters.copy()  # whose numbers leave none out
+        # Clusters without the measure are not flipped: the fewer there are, the sooner all flips are tried.
+        clusters = table.items.clusters.copy()
         clusters[has_score] = table.items.select(has_score).renumber().clusters
         part = Table(table.items._replace(clusters=clusters), systems)
         rows = [Difference(*pair, measure) for pair in itertools.combinations(systems, 2)]
