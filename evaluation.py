@@ -12895,9 +12895,8 @@ def grade(
         split: the name of a split.
         folder: where its questions, the corpus, the predictions, people's files and the journal are.
         systems: grade and judge these only. By default all are graded, and all but `simple` judged.
-        judge: None takes judgements from the journal alone. The name of a model asks it for those that the
-            journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)` returns a score
-            from 1 to 5, or None (not judged).
+        judge: None takes judgements from the journal alone. A model's name has it asked for the others, with
+            GROQ_API_KEY. A function `judge(question, answer)` returns 1 to 5, or None (not judged).
         criteria: a dict of name and yes-or-no question, or a list of what --criteria takes, or of the rows
             of its file: `{"name", "description", "scale"}`.
         repeats: how often each judgement is asked for: the score is the mean.
@@ -13249,7 +13248,8 @@ class Parser(argparse.ArgumentParser):
 
     def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
         """Return the words of a line of an @FILE. \\ is as any other character, # in a word, too."""
-        words = shlex.shlex(re.sub(r"(?<=\S)#", "\0", arg_line), posix=True)
+        line = arg_line.lstrip("\ufeff")  # which some editors put at the start of a file
+        words = shlex.shlex(re.sub(r"(?<=\S)#", "\0", line), posix=True)
         words.whitespace_split = True
         words.escape = ""
         try:

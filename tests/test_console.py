@@ -422,7 +422,7 @@ def test_options_from_a_file(both: Project) -> None:
         "--overrides my#2.csv#  # of them",
         "--judge",
     ]
-    both.write("my options.txt", "\r\n".join(lines))
+    both.write("my options.txt", "\ufeff" + "\r\n".join(lines))
     both.write(r"my\labels#1.csv", "system,question_id,score\nstrong,q001,4\n")
     both.write("my#2.csv#", "system,question_id,score,reason\n")
     outcome = both.run("dev", "@my options.txt", "--report", "md")
