@@ -3557,14 +3557,6 @@ def build_complaint(prompt: Prompt, invalid_reply: str, reason: str) -> list[dic
     return [{"role": "assistant", "content": beginning}, {"role": "user", "content": complaint}]
 
 
-class CallId(msgspec.Struct, array_like=True):
-    """What the journal says of a call. Later versions may add to it."""
-
-    key: str
-    system: str
-    item_id: str
-
-
 class Call(NamedTuple):
     request: Request
     model: str
@@ -3577,10 +3569,6 @@ class Call(NamedTuple):
     @property
     def prompt(self) -> Prompt:
         return PROMPTS[self.request.prompt]
-
-    @property
-    def id(self) -> CallId:
-        return CallId(self.key, self.request.system, self.request.item_id)
 
 
 # -- Criteria
@@ -3851,7 +3839,7 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     usage: Any = NO_USAGE
     latency_ms: Amount = None
     cut_off: bool = False  # at the most tokens that it may have
-    batch: str = ""  # ID of the batch that it came in
+    batch_file: str = ""  # of a note of version 5 on a batch, which is no reply
     system: Any = None
     question_id: Any = None
     repeat: Any = None
@@ -3963,7 +3951,6 @@ def show_json(value: object) -> str:
 
 # -- Models
 
-BATCH_PRICE = 0.5  # of the price of calls
 FAMILIES = {  # by a pattern of model names
     "claude": "claude",
     "deepseek": "deepseek",
@@ -4031,8 +4018,8 @@ def find_flags(answer: str, *allowed: str) -> list[str]:
 
 # ------------------------------------------------------------------ 8. Judge
 
-# In: requests. Out: an outcome for each, from the journal, a batch or a call; what arrives is in the
-# journal before anything else happens to it. Read first: Judge.ask, then Runner (calls), Journal, Batches.
+# In: requests. Out: an outcome for each, from the journal or a call; what arrives is in the journal before
+# anything else happens to it. Read first: Judge.ask, then Runner (calls) and Journal.
 
 API_KEY = "GROQ_API_KEY"  # the name of the environment's variable, as the next one
 BASE_URL_VARIABLE = "GROQ_BASE_URL"
@@ -4108,29 +4095,25 @@ class Judging(msgspec.Struct):
     def find_second_scores(self, request_id: RequestId) -> dict[str, float]:
         return {name: given[request_id] for name, given in self.second_markers.items() if request_id in given}
 
-    def compute_cost(self, model: str, usage: Usage, batched: Usage = NO_USAGE) -> float | None:
-        """Return US dollars; None for an unknown price. `batched` is the part of the usage in batches."""
+    def compute_cost(self, model: str, usage: Usage) -> float | None:
+        """Return US dollars; None for an unknown price."""
         price = self.price or MODELS.get(model, UNKNOWN_MODEL).usd_per_million
         if price is None:
             return None
-        cost = 0.0
-        for part, share in ((usage, 1), (batched, BATCH_PRICE - 1)):  # batches get some of it back
-            prompt = part.prompt - part.cached / 2  # cached tokens cost half
-            cost += share * (prompt * price[0] + part.completion * price[1]) / 1e6
-        return cost
+        prompt = usage.prompt - usage.cached / 2  # cached tokens cost half
+        return (prompt * price[0] + usage.completion * price[1]) / 1e6
 
-    def estimate_cost(self, calls: Sequence[Call], *, is_batch: bool) -> tuple[str, float | None]:
-        """Return the estimated cost of calls in words, and the most that they may cost; None if unknown."""
-        usage = sum(map(estimate_usage, calls), NO_USAGE)
+    def estimate_cost(self, calls: Sequence[Call]) -> str:
+        """Return the estimated cost of calls in words."""
+        cost = self.compute_cost(self.model, sum(map(estimate_usage, calls), NO_USAGE))
         most = sum((limit_usage(call, call.body) for call in calls), NO_USAGE)
-        cost = self.compute_cost(self.model, usage, usage if is_batch else NO_USAGE)
-        most_usd = self.compute_cost(self.model, most, most if is_batch else NO_USAGE)
+        most_usd = self.compute_cost(self.model, most)
         if cost is None or most_usd is None:
-            return "unknown for this model", None
-        return f"about ${cost:.4f}, at most ${most_usd:.4f}", most_usd
+            return "Cost: unknown for this model"
+        return f"Cost (estimated): about ${cost:.4f}, at most ${most_usd:.4f}"
 
-    def describe_usage(self, model: str, usage: Usage, batched: Usage = NO_USAGE) -> str:
-        cost = self.compute_cost(model, usage, batched)
+    def describe_usage(self, model: str, usage: Usage) -> str:
+        cost = self.compute_cost(model, usage)
         price = "price unknown" if cost is None else f"${cost:.4f}"
         return f"{usage.prompt} tokens in, {usage.completion} out, {price}"
 
@@ -4165,7 +4148,7 @@ class Candidate(NamedTuple):
 
 
 class Judge(msgspec.Struct):
-    """Answers requests: from the journal, else from batches or calls, whose replies the journal keeps."""
+    """Answers requests: from the journal, else from calls, whose replies the journal keeps."""
 
     journal: Journal
     service: Service | None  # without it only the journal answers
@@ -4287,10 +4270,7 @@ class Judge(msgspec.Struct):
     def count_answered(self, candidate: Candidate) -> int:
         journal = self.journal
         calls = self.plan(candidate.model)
-        answered = {call.key for call in calls if journal.find(candidate.endpoint, call.key, call.prompt)}
-        if journal.asks_service:  # otherwise no batch can be collected
-            answered |= {call.key for call in calls} & journal.find_under_way(candidate.endpoint)
-        return len(answered)
+        return len({call.key for call in calls if journal.find(candidate.endpoint, call.key, call.prompt)})
 
     def name_candidate(self, candidate: Candidate) -> str:
         withdrawn = self.journal.withdrawn.get(candidate.model, "")
@@ -4361,40 +4341,18 @@ class Judge(msgspec.Struct):
             judging.unavailable = str(error)
         except JudgingStopped as error:
             judging.stopped = str(error)
-        except ServiceError as error:  # a request for a batch failed
-            if error.status in ENDING_STATUSES + REJECTING_STATUSES:
-                judging.unavailable = str(error)
-            else:
-                judging.stopped = f"a request for a batch failed: {error}; run again later"
 
     def fill_journal(self, service: Service) -> None:
-        batches = Batches(service, self.journal, self.judging)
-        batches.collect()
         todo = self.journal.list_todo(self.calls)
         self.check_budget(todo)
-        if self.options.batch:
-            batches.submit(todo)
-        else:
-            self.run_calls(service, todo)
-        if batches.under_way:
-            names = shorten_names(batches.under_way)
-            raise JudgingStopped(f"batches are under way ({names}); run again within {BATCH_HOURS} hours")
+        self.run_calls(service, todo)
         if self.rejection and not self.count_answered(Candidate(self.journal.endpoint, self.judging.model)):
             raise JudgeUnavailable(self.rejection)  # too few to end the run, yet it was all
 
     def check_budget(self, calls: Sequence[Call]) -> None:
-        max_usd = self.options.max_usd
-        is_batch = self.options.batch
-        if not calls or (max_usd is None and not is_batch):
-            return
-        cost, most_usd = self.judging.estimate_cost(calls, is_batch=is_batch)
-        if max_usd is not None:
-            if most_usd is None:
-                raise UsageError(f"--max-usd: the price of {calls[0].model} is unknown: say it with --price")
-            if is_batch and most_usd > max_usd:
-                raise JudgingStopped(f"the batch costs {cost}, more than --max-usd")
-        if is_batch:
-            self.notify(f"The cost of the batch: {cost}.")
+        model = self.judging.model
+        if calls and self.options.max_usd is not None and self.judging.compute_cost(model, NO_USAGE) is None:
+            raise UsageError(f"--max-usd: the price of {model} is unknown: say it with --price")
 
     def run_calls(self, service: Service, calls: Sequence[Call]) -> None:
         from tqdm import tqdm  # takes time to import
@@ -4406,7 +4364,7 @@ class Judge(msgspec.Struct):
 
     def keep(self, call: Call, outcome: Reply | Failure) -> None:
         if isinstance(outcome, Reply):
-            self.journal.append(outcome, call.model, call.id, call.request.repeat)
+            self.journal.append(outcome, call)
         else:
             self.failures[call.key] = outcome
 
@@ -4907,8 +4865,6 @@ class Service:
         self.lock = threading.Lock()  # guards `format`
         if not re.fullmatch(r"[!-~]+", api_key):
             raise UsageError(f"{API_KEY} holds a character that no key has")
-        if options.batch and not self.has_groq_api:
-            raise UsageError(f"{endpoint.name}: --batch needs Groq's API")
         self.open_clients(api_key, options.workers, stack)
 
     def open_clients(self, api_key: str, workers: int, stack: ExitStack) -> None:
@@ -4935,7 +4891,6 @@ class Service:
         except (httpx.InvalidURL, ImportError, ValueError) as error:  # ImportError: a SOCKS proxy
             reason = error if isinstance(error, ImportError) else "this is no address"
             raise UsageError(f"{BASE_URL_VARIABLE} or a proxy of the environment: {reason}") from None
-        self.client = clients[0].with_options(max_retries=MAX_ATTEMPTS)  # for batches
         self.clients = itertools.cycle(clients)
 
     def redact(self, text: str) -> str:
@@ -4995,7 +4950,7 @@ class Service:
                 self.notify(f"The service refuses {refused}: {other} is used.")
         return True
 
-    def read_completion(self, completion: Any, headers: Headers = MappingProxyType({})) -> Reply:
+    def read_completion(self, completion: Any, headers: Headers) -> Reply:
         """Return the reply in the body of a 200. Raises ServiceError if there is an error in its place."""
         problem = completion.get("error")
         if problem and not completion.get("choices"):
@@ -5053,36 +5008,13 @@ class Service:
 # -- The journal: nothing is paid for twice
 
 
-class BatchNote(msgspec.Struct, omit_defaults=True):
-    """A step of a batch: its file was uploaded, the batch was created, could not be read, or ended."""
-
-    batch_file: NonBlank
-    endpoint: str = ""  # the service that has it; version 3 did not keep that
-    model: str = ""
-    prompt: str = msgspec.field(default="rubric", name="protocol")
-    requests: list[CallId] = []
-    batch: str = ""
-    unread: str = ""  # why it could not be read, the first time
-    ended: str = ""
-    time: str = ""
-
-    @property
-    def age(self) -> timedelta:
-        """Return the time since it was written: endless if unknown, 0 if a clock was ahead."""
-        if not self.time:
-            return timedelta.max
-        written = datetime.fromisoformat(self.time).astimezone(timezone.utc)
-        return max(datetime.now(timezone.utc) - written, timedelta(0))
-
-
 class Journal(msgspec.Struct):
-    """The replies of one run and its batches. A place is an endpoint, "" if unknown, and a key or file."""
+    """The replies of one run. A place is an endpoint, "" if unknown, and a key."""
 
     path: str
-    endpoint: str  # whose replies and batches count, with those of none
+    endpoint: str  # whose replies count, with those of none
     asks_service: bool  # otherwise it alone answers, and another endpoint may be chosen
     replies: dict[tuple[str, str], list[Reply]] = {}  # by place; the first usable one counts
-    notes: dict[tuple[str, str], BatchNote] = {}  # on batches that have not ended
     times: dict[Candidate, str] = {}  # of the newest line of each, the last line's last
     answers: dict[str, str] = {}  # that the planned calls are about, by key: a reply may not quote them
     judgements: dict[tuple[str, str], list[Judgement]] = {}  # that were read from replies, by place
@@ -5090,9 +5022,6 @@ class Journal(msgspec.Struct):
     unlocked: str = ""  # why the file could not be locked
     withdrawn: dict[str, str] = {}  # models that were withdrawn, by their successor
     stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
-
-    def list_batches(self, endpoint: str) -> list[BatchNote]:
-        return [note for (known, _), note in self.notes.items() if known in ("", endpoint)]
 
     def list_candidates(self, options: JudgeOptions) -> list[Candidate]:
         """Return the models whose replies may count, the newest first."""
@@ -5118,26 +5047,17 @@ class Journal(msgspec.Struct):
         for reply in self.replies.get(place, ()):
             with suppress(InvalidReply):
                 found.append(reply.read(prompt, self.answers.get(place[1], "")))
-        if found and place[1] in self.answers:  # else of a batch that this run did not ask for
+        if found:
             self.judgements[place] = found
         return found
 
     def list_todo(self, calls: Iterable[Call]) -> list[Call]:
-        """Return what is to be asked: equal requests once, nothing that is stored or under way in a batch."""
-        under_way = self.find_under_way(self.endpoint)
+        """Return what is to be asked: equal requests once, and nothing that is stored."""
         todo: dict[str, Call] = {}
         for call in calls:
-            if call.key not in under_way and self.find(self.endpoint, call.key, call.prompt) is None:
+            if self.find(self.endpoint, call.key, call.prompt) is None:
                 todo.setdefault(call.key, call)
         return list(todo.values())
-
-    def find_under_way(self, endpoint: str) -> set[str]:
-        """Return the keys of the requests in batches that have not ended."""
-        return set(flatten(self.list_missing(endpoint, note) for note in self.list_batches(endpoint)))
-
-    def list_missing(self, endpoint: str, note: BatchNote) -> list[str]:
-        prompt = PROMPTS[note.prompt]
-        return [request.key for request in note.requests if self.find(endpoint, request.key, prompt) is None]
 
     def read(self) -> None:
         """Add what the file holds, if it exists. Raises OSError, or UsageError if it is mostly unreadable."""
@@ -5156,7 +5076,7 @@ class Journal(msgspec.Struct):
             raise UsageError(f"{self.path}: {self.unreadable} of {n_lines} lines cannot be read: {advice}")
 
     def read_line(self, line: bytes) -> bool:
-        """Store what a line holds. Return False if it is neither a reply nor a note on a batch."""
+        """Store what a line holds. Return False if that is no reply, nor a note of version 5 on a batch."""
         with suppress(*JSON_ERRORS):
             reply = decode_json(Reply, line)
             if reply.key and reply.content:
@@ -5166,24 +5086,8 @@ class Journal(msgspec.Struct):
                 self.replies.setdefault((source.endpoint, reply.key), []).append(reply)
                 self.times[source] = max(self.times.pop(source, ""), str(reply.time or ""))
                 return True
-        with suppress(*JSON_ERRORS):
-            note = decode_json(BatchNote, line)
-            if note.prompt in PROMPTS and note.age >= timedelta(0):  # raises an error for a wrong time
-                self.remember_note(note)
-                return True
+            return bool(reply.batch_file)
         return False
-
-    def remember_note(self, note: BatchNote) -> None:
-        place = (fold_endpoint(note.endpoint), note.batch_file)
-        known = self.notes.setdefault(place, note)
-        known.batch = note.batch or known.batch
-        if note.unread:
-            known.unread = note.unread
-            known.time = note.time
-        if note.model:
-            self.times[Candidate(place[0], note.model)] = note.time
-        if note.ended:
-            del self.notes[place]
 
     def open(self) -> None:
         """Lock the file until it is closed, and read it. Raises JournalInUse if another run has the lock."""
@@ -5202,188 +5106,19 @@ class Journal(msgspec.Struct):
             if self.stream.read() != b"\n":  # the last line is torn
                 self.stream.write(b"\n")
 
-    def append(self, reply: Reply, model: str, call: CallId, repeat: int | None = None) -> None:
+    def append(self, reply: Reply, call: Call) -> None:
+        """Add a reply and pass it to the operating system. Raises OSError."""
         reply.key = call.key
-        reply.requested = model if model != reply.model else ""
-        reply.instead_of = self.withdrawn.get(model, "")
-        reply.system = call.system
-        reply.question_id = call.item_id
-        reply.repeat = repeat
-        self.write(reply)
-        self.replies.setdefault((self.endpoint, call.key), []).append(reply)
-
-    def write_note(self, note: BatchNote) -> None:
-        self.write(note)
-        self.remember_note(note)
-
-    def write(self, line: Reply | BatchNote) -> None:
-        """Add a line and pass it to the operating system. Raises OSError."""
-        line.time = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        data = encode_json(line) + b"\n"
+        reply.requested = call.model if call.model != reply.model else ""
+        reply.instead_of = self.withdrawn.get(call.model, "")
+        reply.system = call.request.system
+        reply.question_id = call.request.item_id
+        reply.repeat = call.request.repeat
+        reply.time = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        data = encode_json(reply) + b"\n"
         if self.stream.write(data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
-
-
-# -- Batches: half the price, within a day
-
-BATCH_LINES, BATCH_BYTES = 50_000, 100_000_000  # the limits of one batch file
-BATCH_ENDPOINT: Literal["/v1/chat/completions"] = "/v1/chat/completions"
-BATCH_HOURS = 24
-LAG_HOURS = 1 / 60  # by which the service's list of batches may be late
-
-
-class BatchResult(msgspec.Struct):
-    """A line of a batch's results; without `custom_id` what is wrong with the whole batch."""
-
-    custom_id: str = ""
-    response: Any = None
-    error: Any = None
-
-
-class Batches(msgspec.Struct):
-    """Judging by the Batch API. A run submits, and every later run collects what has ended."""
-
-    service: Service
-    journal: Journal
-    judging: Judging
-    under_way: list[str] = []  # IDs, each with how far the batch is
-
-    def submit(self, calls: Sequence[Call]) -> None:
-        for content, chunk in split_batch_files(calls):
-            with self.service.explain_errors():
-                file = self.service.client.files.create(file=("judgements.jsonl", content), purpose="batch")
-                file_id = str(file.id)
-                endpoint = self.service.endpoint.name
-                requests = [call.id for call in chunk]
-                note = BatchNote(file_id, endpoint, chunk[0].model, chunk[0].request.prompt, requests)
-                self.journal.write_note(note)  # first: if the next response is lost there is a batch
-                client = self.service.client.with_options(max_retries=0)  # a retry could make a second batch
-                batch = client.batches.create(
-                    input_file_id=file_id, endpoint=BATCH_ENDPOINT, completion_window=f"{BATCH_HOURS}h"
-                )
-            self.journal.write_note(BatchNote(file_id, endpoint, batch=batch.id))
-            self.under_way.append(f"{batch.id}: {len(chunk)} requests are sent")
-
-    def collect(self) -> None:
-        """Store the results of every batch that has ended. Raises ModelWithdrawn if the model is."""
-        for note in self.journal.list_batches(self.journal.endpoint):
-            if not self.journal.list_missing(self.journal.endpoint, note):  # it could not be read for a day
-                continue
-            with self.service.explain_errors():
-                state = self.fetch(note)
-                if not hasattr(state, "status"):  # nothing, or an HTML page
-                    self.wait_for(note, "not found")
-                elif state.status in ("completed", "failed", "expired", "cancelled"):
-                    self.store_results(note, state)
-                else:
-                    counts = state.request_counts
-                    done = state.status
-                    if counts:  # not while the file is being validated
-                        done = f"{counts.completed + counts.failed} of {counts.total} done"
-                    self.under_way.append(f"{state.id}: {done}")
-
-    def fetch(self, note: BatchNote) -> Any:
-        """Return the state of a batch; None if the service does not find it."""
-        import groq
-
-        if note.batch:
-            with suppress(groq.NotFoundError):
-                return self.service.client.batches.retrieve(note.batch)
-            return None
-        for state in self.service.client.batches.list().data:  # the response to its creation was lost
-            if state.input_file_id == note.batch_file:
-                self.journal.write_note(BatchNote(note.batch_file, note.endpoint, batch=state.id))
-                return state
-        return None
-
-    def wait_for(self, note: BatchNote, why: str) -> None:
-        """Leave a batch that cannot be read to later runs for a day: once is no proof that it is lost."""
-        if note.batch and not note.unread:
-            self.journal.write_note(BatchNote(note.batch_file, note.endpoint, unread=why))
-        name = note.batch or note.batch_file
-        # Without an ID it may never have been created: its requests may soon be asked again.
-        if note.age <= timedelta(hours=BATCH_HOURS if note.batch else LAG_HOURS):
-            self.under_way.append(f"{name}: {why}")
-        else:
-            self.service.notify(f"Batch {name}: {why}. It is not waited for any longer.")
-            self.journal.remember_note(BatchNote(note.batch_file, note.endpoint, ended=why))  # in this run
-
-    def store_results(self, note: BatchNote, state: Any) -> None:
-        """Store the results of a batch, which has ended if all that its counts say could be read."""
-        prompt = PROMPTS[note.prompt]
-        requests = {request.key: request for request in note.requests}
-        executed: dict[str, bool] = {}  # the requests that have a result
-        problems: Counter[str] = Counter()
-        withdrawn = ""
-        usage = NO_USAGE
-        for result in self.read_results(state):
-            key = result.custom_id
-            if key in requests:
-                executed[key] = "status_code" in only_dict(result.response) or executed.get(key, False)
-            try:
-                reply = self.read_reply(result)
-                reply.read(prompt, self.journal.answers.get(key, ""))
-            except InvalidReply:
-                problems["no usable text" if prompt.reply_fields else "no score"] += 1
-            except ServiceError as error:
-                problems[str(error)] += 1
-                withdrawn = error.message if error.code in WITHDRAWN_CODES else withdrawn
-            else:
-                if key in requests and self.journal.find(self.journal.endpoint, key, prompt) is None:
-                    reply.batch = state.id
-                    usage += reply.usage
-                    self.journal.append(reply, note.model, requests[key])
-        counts = state.request_counts
-        n_expected = counts.completed + counts.failed if counts else 0
-        n_read = sum(executed.values())
-        if n_read < n_expected and len(executed) < len(requests):
-            self.wait_for(note, f"{n_read} of {n_expected} results can be read")
-            return
-        n_done = len(requests) - len(self.journal.list_missing(self.journal.endpoint, note))
-        parts = [f"{n_done} of {len(requests)} calls"]
-        parts += [f"{count} {what}" for what, count in problems.most_common(MAX_NAMES_SHOWN)]
-        parts.append(self.judging.describe_usage(note.model, usage, usage))
-        self.journal.write_note(BatchNote(note.batch_file, note.endpoint, ended=state.status))
-        self.service.notify(f"Batch {state.id} {state.status}: {', '.join(parts)}.")
-        if withdrawn and note.model == self.judging.model:
-            raise ModelWithdrawn(withdrawn)
-
-    def read_results(self, state: Any) -> Iterator[BatchResult]:
-        for problem in (state.errors and state.errors.data) or ():
-            yield BatchResult(error={"code": problem.code, "message": problem.message})
-        for file_id in filter(None, (state.output_file_id, state.error_file_id)):
-            with suppress(ServiceError), self.service.explain_errors():  # then results are missing
-                for line in self.service.client.files.content(file_id).read().splitlines():
-                    with suppress(*JSON_ERRORS):
-                        yield decode_json(BatchResult, line)
-
-    def read_reply(self, result: BatchResult) -> Reply:
-        response = only_dict(result.response)
-        body = response.get("body")
-        status = response.get("status_code")
-        if status != 200 or not isinstance(body, dict):
-            raise self.service.read_error(result.error or body, status, "no reply", {})
-        with self.service.explain_errors():
-            return self.service.read_completion(body)
-
-
-def split_batch_files(calls: Iterable[Call]) -> Iterator[tuple[bytes, list[Call]]]:
-    """Yield the content of each batch file with its calls, within the limits and all with one prompt."""
-    content = bytearray()
-    chunk: list[Call] = []
-    # A note has one prompt: without an order, calls whose prompts alternate would be a batch each.
-    for call in sorted(calls, key=lambda call: call.request.prompt):
-        line = {"custom_id": call.key, "method": "POST", "url": BATCH_ENDPOINT, "body": call.body}
-        data = encode_json(line) + b"\n"
-        is_full = len(chunk) == BATCH_LINES or len(content) + len(data) > BATCH_BYTES
-        if chunk and (is_full or call.request.prompt != chunk[0].request.prompt):
-            yield bytes(content), chunk
-            content.clear()
-            chunk = []
-        content += data
-        chunk.append(call)
-    if chunk:
-        yield bytes(content), chunk
+        self.replies.setdefault((self.endpoint, call.key), []).append(reply)
 
 
 # ------------------------------------------------------------------ 9. Reports
@@ -6361,23 +6096,19 @@ class Command:
         if not calls:
             return "No model is asked."
         judging = judge.judging
-        sent = journal.find_under_way(journal.endpoint)
-        n_sent = sum(call.key in sent for call in calls)
         todo = journal.list_todo(calls)
         open_keys = {call.key for call in todo}
-        n_stored = sum(call.key not in open_keys for call in calls) - n_sent
+        n_stored = sum(call.key not in open_keys for call in calls)
         usage = sum(map(estimate_usage, todo), NO_USAGE)
-        cost, most_usd = judging.estimate_cost(todo, is_batch=self.options.batch)
         name = judging.model
         if judge.choice:  # not the usual model, so it may be another's successor, or at another endpoint
             name = judge.name_candidate(Candidate(journal.endpoint, name))
         lines = [
             f"With {name}:",
             f"  {self.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already",
-            *([f"  Under way in batches: {n_sent}"] if n_sent else []),
             f"  Calls to make: {len(todo)}",
             f"  Tokens (estimated): {usage.prompt} in, {usage.completion} out",
-            "  Cost: unknown for this model" if most_usd is None else f"  Cost (estimated): {cost}",
+            f"  {judging.estimate_cost(todo)}",
         ]
         return "\n".join(lines)
 
@@ -6711,7 +6442,6 @@ class JudgeOptions(Options):
         None, "dollars per million tokens, if unknown", nargs=2, type=parse_amount, metavar=("IN", "OUT")
     )
     max_usd: float | None = option(None, "stop before it costs more", type=parse_amount, metavar="DOLLARS")
-    batch: bool = option(False, "use Groq's Batch API: half the price; run again within a day to collect")
     workers: int = option(8, "calls at a time (default: 8)", type=parse_workers, metavar="N")
     rpm: int | None = option(None, "requests per minute (default: learned)", metavar="N")
     delay: float = option(0.0, "pause between calls (default: 0)", type=parse_amount, metavar="SECONDS")
@@ -8667,13 +8397,12 @@ def summarize_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> d
     judgements = list(flatten(row.repeats for row in outcomes if row))
     replies = [judgement.reply for judgement in judgements if judgement.reply]
     usage = sum((reply.usage for reply in replies), NO_USAGE)
-    batched = sum((reply.usage for reply in replies if reply.batch), NO_USAGE)
     return {
         "judgements": len(judgements),
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
         "cached_tokens": usage.cached,
-        "cost_usd": judging.compute_cost(judging.model, usage, batched),
+        "cost_usd": judging.compute_cost(judging.model, usage),
     }
 
 
@@ -13814,12 +13543,12 @@ def list_flags(name: str, declared: Option) -> Sequence[str]:
 
 def list_needs(options: Options) -> Iterator[tuple[str, str, object]]:
     """Yield (options, what they need to have an effect, whether it is there)."""
-    calls = "judge_model batch max_usd repeats"
+    calls = "judge_model max_usd repeats"
     if isinstance(options, GateOptions):
         yield "gate", "--baseline FILE, the results to compare with", options.baseline
     if isinstance(options, SplitOptions):
         yield "labels", "a file; --label-sheet N draws N answers", not (options.labels or "").isdecimal()
-        yield "fail_under baseline report batch max_usd", "no --label-sheet", not options.label_sheet
+        yield "fail_under baseline report max_usd", "no --label-sheet", not options.label_sheet
         yield f"{calls} criteria limit", "a system to judge", options.judge != []
     if isinstance(options, AnswerOptions):
         methods = {*(options.methods or DEFAULT_METHODS)}
@@ -13838,7 +13567,7 @@ def list_needs(options: Options) -> Iterator[tuple[str, str, object]]:
         yield f"{judging} web_metrics", "no --plot", not options.plot
         yield f"{judging} limit indices", "no --web-metrics", not options.web_metrics
     if isinstance(options, GenerateOptions):
-        yield "model batch max_usd", "--pipeline llm or rag", options.pipeline != "bm25"
+        yield "model max_usd", "--pipeline llm or rag", options.pipeline != "bm25"
 
 
 def check_needs(options: Options) -> None:

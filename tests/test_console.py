@@ -368,12 +368,11 @@ def test_a_folder_that_is_no_place_to_grade_in(small: Project, monkeypatch: pyte
 NO_JUDGE = "it needs something to judge, such as --method llm_judge or --criteria"
 UNUSED = {  # arguments -> option, and what it needs
     "label sheet": ("dev --label-sheet --fail-under f1=0.5", "--fail-under: it needs no --label-sheet"),
-    "judged by nobody": ("dev --judge --batch", "--batch: it needs a system to judge"),
+    "judged by nobody": ("dev --judge --repeats 2", "--repeats: it needs a system to judge"),
     "a criterion for nobody": ("dev --judge --criteria support", "--criteria: it needs a system to judge"),
     "a model for nobody": ("dev --judge --model m", "--model: it needs a system to judge"),
     "gate": ("dev --gate f1", "--gate: it needs --baseline FILE, the results to compare with"),
     "model": ("answers a.json --model m", f"--model: {NO_JUDGE}"),
-    "batch": ("answers a.json --batch", f"--batch: {NO_JUDGE}"),
     "price": ("answers a.json --method exact --max-usd 1", f"--max-usd: {NO_JUDGE}"),
     "top": ("answers a.json --judge-top 3", f"--judge-top: {NO_JUDGE}"),
     "generator": ("answers a.json --generator m", f"--generator: {NO_JUDGE}"),
@@ -388,14 +387,14 @@ UNUSED = {  # arguments -> option, and what it needs
     "validation": ("answers a.json --validation 0.9", "--validation: it needs --method semantic_dynamic"),
     "tuned": ("answers a.json --tune-by f1", "--tune-by: it needs --method semantic_dynamic"),
     "embeddings": ("answers a.json --embedding-model m", "--embedding-model: it needs --method similarity"),
-    "plot": ("summaries --plot a.json --batch", "--batch: it needs no --plot"),
+    "plot": ("summaries --plot a.json --max-usd 1", "--max-usd: it needs no --plot"),
     "plot of files": ("summaries --plot a.json --summary-file b.json", "--summary-file: it needs no --plot"),
     "both": ("summaries --plot a.json --web-metrics", "--web-metrics: it needs no --plot"),
     "web": ("summaries --web-metrics --limit 3", "--limit: it needs no --web-metrics"),
     "search": ("generate dev --pipeline bm25 --max-usd 1", "--max-usd: it needs --pipeline llm or rag"),
     "all at once": (
-        "answers a.json --threshold 0.9 --batch",
-        f"--batch: {NO_JUDGE}; --threshold: it needs --method semantic_fixed",
+        "answers a.json --threshold 0.9 --max-usd 1",
+        f"--max-usd: {NO_JUDGE}; --threshold: it needs --method semantic_fixed",
     ),
 }
 

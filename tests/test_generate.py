@@ -232,19 +232,17 @@ def test_failed_questions_are_listed_and_the_next_run_asks_for_them(lamps: Proje
     assert answers == {"q001": "It burned oil.", "q002": "In Lisbon.", "q003": "It burned oil."}
 
 
-def test_each_model_is_a_system_of_its_name_also_in_a_batch(lamps: Project, serve: Serve) -> None:
+def test_each_model_is_a_system_of_its_name(lamps: Project, serve: Serve) -> None:
     systems = {GPT_OSS: "openai-gpt-oss-20b", "a//b c": "a-b-c", "/d/": "d", "모델": "모델"}
     server = serve(lambda call: wrote(call.body["model"]))
     models = ("--model", *systems, GPT_OSS)  # one model twice
-    assert generate(lamps, "llm", "--batch", *models).code == 3
-    assert list(lamps.folder.glob("*_output.json")) == []
     outcome = generate(lamps, "llm", *models)
     assert (outcome.code, outcome.out) == (0, counted(**dict.fromkeys(systems.values(), 3)))
-    assert (len(server.batches), len(server.batch_calls), len(server.calls)) == (4, 12, 0)
+    assert len(server.calls) == 12
     for model, system in systems.items():
         rows = lamps.read(f"dev_{system}_output.json").values()
-        made_by = {(row["answer"], row["model"], row["input_tokens"], row["latency_ms"]) for row in rows}
-        assert made_by == {(model, model, 100, None)}  # the latency of a batch is unknown
+        made_by = {(row["answer"], row["model"], row["input_tokens"]) for row in rows}
+        assert made_by == {(model, model, 100)}
 
 
 def test_a_model_that_fails_stops_no_other(lamps: Project, serve: Serve) -> None:
