@@ -4073,6 +4073,11 @@ class Judging(msgspec.Struct):
     cost_usd: float = 0.0  # of calls; models of unknown price count 0
     seconds: float = 0.0
 
+    @property
+    def model_name(self) -> str:
+        is_successor = self.model != self.requested_model
+        return f"{self.model}, successor of {self.requested_model}" if is_successor else self.model
+
     def is_complete(self) -> bool:
         return not (self.stopped or self.unavailable or self.without_api_key)
 
@@ -4140,13 +4145,6 @@ class Judging(msgspec.Struct):
         return lines
 
 
-class Candidate(NamedTuple):
-    """A model that may judge, at the endpoint whose replies count then."""
-
-    endpoint: str
-    model: str
-
-
 class Judge(msgspec.Struct):
     """Answers requests: from the journal, else from calls, whose replies the journal keeps."""
 
@@ -4156,17 +4154,17 @@ class Judge(msgspec.Struct):
     options: JudgeOptions
     notify: Notify
     requests: list[Request] = []  # with their repeats
-    plans: dict[str, list[Call]] = {}  # the calls of all requests, by model
-    calls: list[Call] = []  # those of the model that judges
+    calls: list[Call] = []  # of the model that judges
     failures: dict[str, Failure] = {}  # by key
     rejection: str = ""  # how the service has rejected the last answers
     find_last_model: Callable[[], str] = str  # returns what judged the last results; "" if unknown
-    choice: str = ""  # why it is this model, unless that is the usual one
 
     def ask(self, requests: Sequence[Request]) -> Outcomes:
         """Return the outcome of every request, all by one model: scores by two are not comparable."""
         judging = self.judging
-        self.choose(requests)
+        reason = self.choose(requests)
+        if reason and judging.model != DEFAULT_JUDGE_MODEL:
+            self.notify(f"The {judging.noun} are by {judging.model_name}: {reason}.")
         self.report_journal()
         unasked = Failure("not in the journal", asked=False)
         if self.service is not None:
@@ -4174,31 +4172,25 @@ class Judge(msgspec.Struct):
             unasked.reason = "left out" if judging.is_complete() else f"{judging.activity} ended early"
         answered: list[tuple[Request, Outcome]] = []
         for call in self.calls:
-            stored = self.journal.find(self.journal.endpoint, call.key, call.prompt)
+            stored = self.journal.find(call)
             answered.append((call.request, stored or self.failures.get(call.key, unasked)))
         judging.n_replies = sum(isinstance(outcome, Judgement) for _, outcome in answered)
         n_missing = sum(outcome is unasked for _, outcome in answered)
         if n_missing and self.service is None:
-            variables = API_KEY
-            if self.journal.endpoint != fold_endpoint(find_endpoint().name):
-                variables += f" and {BASE_URL_VARIABLE}={self.journal.endpoint}"
             missing = f"{n_missing} of {len(answered)} {judging.noun}"
-            judging.without_api_key = f"set {variables} for the remaining {missing}"
+            judging.without_api_key = f"set {API_KEY} for the remaining {missing}"
         judging.second_markers = self.find_second_markers()
         return collect_outcomes(answered)
 
     def report_journal(self) -> None:
         journal = self.journal
-        if self.choice:
-            self.notify(f"The journal's {self.judging.noun} are by {self.choice}")
         unusable = {}  # names of requests, by key
         contradictory = {}
         for call in self.calls:
-            place = (journal.endpoint, call.key)
-            is_answered = place in journal.replies or ("", call.key) in journal.replies
-            if is_answered and not journal.find(journal.endpoint, call.key, call.prompt):
+            judgements = journal.find_all(call)
+            if not judgements and journal.list_replies(call.key):
                 unusable[call.key] = call.request.name
-            if len({judgement.score for judgement in journal.find_all(place, call.prompt)}) > 1:
+            if len({judgement.score for judgement in judgements}) > 1:
                 contradictory[call.key] = call.request.name
         if unusable:  # an earlier version may have counted them
             end = "are asked for again" if self.service else "count as missing"
@@ -4212,115 +4204,54 @@ class Judge(msgspec.Struct):
         """Return what other judges, whose replies the journal has, say of what this one is asked, by name."""
         model = self.judging.model
         markers: dict[str, dict[RequestId, float]] = {}
-        for endpoint, other in sorted(self.journal.times):
-            if other == model and endpoint in ("", self.journal.endpoint):
-                continue
+        for other in sorted(self.journal.models.keys() - {model}):
             found: dict[RequestId, list[float]] = defaultdict(list)
             for call in self.plan(other):
-                for judgement in self.journal.find_all((endpoint, call.key), call.prompt)[:1]:
+                judgement = self.journal.find(call)
+                if judgement:
                     found[call.request.id].append(judgement.score)
             if found:
-                name = f"{other} at {endpoint}" if other == model or other in markers else other
-                markers[name] = {request_id: average(scores) for request_id, scores in found.items()}
+                markers[other] = {request_id: average(scores) for request_id, scores in found.items()}
         return markers
 
-    def choose(self, requests: Sequence[Request]) -> None:
-        """Choose the model, and without an API key the endpoint, whose replies answer most of the requests.
+    def choose(self, requests: Sequence[Request]) -> str:
+        """Choose the model and plan its calls. Return why it is this one; "" if it is named, or the default.
 
-        Raises UsageError if none is answered, no model is named, and the endpoint has its own models.
+        Raises UsageError if the service has its own models, of which none is named or known.
         """
         journal = self.journal
         options = self.options
-        self.requests = repeat_requests(requests, options.repeats)
         if options.judge_model:  # it is named, so it is nobody's successor
             journal.withdrawn.clear()
-        usual = Candidate(journal.endpoint, options.judge_model or DEFAULT_JUDGE_MODEL)
-        # A journal key is the hash of a whole request to one model: what a candidate has answered shows only
-        # when all of its requests are planned.
-        candidates = dict.fromkeys([*journal.list_candidates(options), usual])
-        counts = {candidate: self.count_answered(candidate) for candidate in candidates}
-        most = max(counts.values())
-        chosen = usual
-        if most:
-            equal = [candidate for candidate in counts if counts[candidate] == most]
-            chosen = self.choose_of_equal(equal, most)
-        elif journal.asks_service and options.follows_journal and not options.judge_model:
-            chosen = self.choose_elsewhere(usual)
-        journal.endpoint = chosen.endpoint
-        self.calls = self.plan(chosen.model)
-        self.judging.model = chosen.model
-        self.judging.requested_model = journal.withdrawn.get(chosen.model, chosen.model)
-        is_default = not (self.choice or most or options.judge_model)
-        has_default = chosen.endpoint.endswith(GROQ_PREFIX)
-        if self.calls and journal.asks_service and is_default and not has_default:
-            raise UsageError(f"{chosen.endpoint}: name one of its models with --model")
+        model, reason = self.find_model()
+        has_default = journal.endpoint.endswith(GROQ_PREFIX) or not journal.asks_service
+        if requests and not (options.judge_model or reason or has_default):
+            raise UsageError(f"{journal.endpoint}: name one of its models with --model")
+        self.requests = repeat_requests(requests, options.repeats)
+        self.calls = self.plan(model)
+        self.judging.model = model
+        self.judging.requested_model = journal.withdrawn.get(model, model)
+        return reason
+
+    def find_model(self) -> tuple[str, str]:
+        """Return the model that judges, and why it is this one."""
+        options = self.options
+        if options.judge_model:
+            return options.judge_model, ""
+        last_model = self.find_last_model()
+        if last_model:
+            return last_model, "the last results name it"
+        for model in reversed(self.journal.models):
+            if options.follows_journal or model in (DEFAULT_JUDGE_MODEL, SUCCESSOR_MODEL):
+                return model, "the journal's last reply is by it"
+        return DEFAULT_JUDGE_MODEL, ""
 
     def plan(self, model: str) -> list[Call]:
-        if model in self.plans:
-            return self.plans[model]
         calls = []
         for request in self.requests:
             body = msgspec.to_builtins(build_body(model, request))
-            call = Call(request, model, hash_json([body, request.repeat]))
-            self.journal.answers[call.key] = request.texts.get("answer", "")
-            calls.append(call)
-        self.plans[model] = calls
+            calls.append(Call(request, model, hash_json([body, request.repeat])))
         return calls
-
-    def count_answered(self, candidate: Candidate) -> int:
-        journal = self.journal
-        calls = self.plan(candidate.model)
-        return len({call.key for call in calls if journal.find(candidate.endpoint, call.key, call.prompt)})
-
-    def name_candidate(self, candidate: Candidate) -> str:
-        withdrawn = self.journal.withdrawn.get(candidate.model, "")
-        name = f"{candidate.model}, successor of {withdrawn}" if withdrawn else candidate.model
-        if self.journal.asks_service or candidate.endpoint.startswith(GROQ_URL):
-            return name
-        return f"{name} at {candidate.endpoint}"
-
-    def choose_of_equal(self, candidates: Sequence[Candidate], n_answered: int) -> Candidate:
-        """Return the candidate that judges, of those (newest first) that have answered as many requests."""
-        best = candidates[0]
-        why = ""
-        if len(candidates) > 1:
-            last_model = self.find_last_model()
-            of_last = [candidate for candidate in candidates if candidate.model == last_model]
-            if of_last:
-                best = of_last[0]
-                why = ", as in the last results"
-            elif n_answered == len({call.key for call in self.plan(best.model)}):
-                best = min(candidates, key=self.find_end)
-                why = ", as it was complete first"
-        if why:
-            others = [self.name_candidate(candidate) for candidate in candidates if candidate != best]
-            why += f"; as many are also there by {shorten_names(others)}"
-        name = self.name_candidate(best)
-        if why or name != (self.options.judge_model or DEFAULT_JUDGE_MODEL):
-            self.choice = f"{name}: it is used{why}."
-        return best
-
-    def find_end(self, candidate: Candidate) -> int:
-        """Return where in the journal the last reply of a candidate is that has answered everything."""
-        order = {place: index for index, place in enumerate(self.journal.replies)}
-        last = -1
-        for call in self.plan(candidate.model):
-            unnamed = order.get(("", call.key), -1)  # a reply without an endpoint counts for each
-            last = max(last, order.get((candidate.endpoint, call.key), unnamed))
-        return last
-
-    def choose_elsewhere(self, usual: Candidate) -> Candidate:
-        """Return today's candidate of the model that has answered most elsewhere; `usual` if none has."""
-        counts = {candidate: self.count_answered(candidate) for candidate in self.journal.times}
-        best = max(counts, key=counts.__getitem__, default=usual)
-        if not counts.get(best):
-            return usual
-        where = f"{best.model} at {best.endpoint}"
-        if best.model not in MODELS:
-            advice = f"name one of its models with --model; the journal's is {where}"
-            raise UsageError(f"{usual.endpoint}: {advice}")
-        self.choice = f"{where}: it is asked again at {usual.endpoint}, at the cost of a new judge."
-        return Candidate(usual.endpoint, best.model)
 
     def ask_service(self, service: Service) -> None:
         """Put what the journal lacks into it; the successor's replies if the model is withdrawn."""
@@ -4328,8 +4259,10 @@ class Judge(msgspec.Struct):
         try:
             self.fill_journal(service)
         except ModelWithdrawn as error:
-            if judging.model != DEFAULT_JUDGE_MODEL or self.options.judge_model:
-                judging.unavailable = f"the model {judging.model} is not available: {error}"
+            has_successor = judging.model == DEFAULT_JUDGE_MODEL and service.has_groq_api
+            if self.options.judge_model or not has_successor:
+                advice = "" if self.options.judge_model else " (name another one with --model)"
+                judging.unavailable = f"the model {judging.model} is not available: {error}{advice}"
                 return
             successor = f"its successor {SUCCESSOR_MODEL}"
             self.notify(f"Groq no longer serves {judging.model}; {judging.activity} with {successor}.")
@@ -4346,7 +4279,7 @@ class Judge(msgspec.Struct):
         todo = self.journal.list_todo(self.calls)
         self.check_budget(todo)
         self.run_calls(service, todo)
-        if self.rejection and not self.count_answered(Candidate(self.journal.endpoint, self.judging.model)):
+        if self.rejection and not any(map(self.journal.find, self.calls)):
             raise JudgeUnavailable(self.rejection)  # too few to end the run, yet it was all
 
     def check_budget(self, calls: Sequence[Call]) -> None:
@@ -5009,53 +4942,47 @@ class Service:
 
 
 class Journal(msgspec.Struct):
-    """The replies of one run. A place is an endpoint, "" if unknown, and a key."""
+    """The replies of one run."""
 
     path: str
     endpoint: str  # whose replies count, with those of none
-    asks_service: bool  # otherwise it alone answers, and another endpoint may be chosen
-    replies: dict[tuple[str, str], list[Reply]] = {}  # by place; the first usable one counts
-    times: dict[Candidate, str] = {}  # of the newest line of each, the last line's last
-    answers: dict[str, str] = {}  # that the planned calls are about, by key: a reply may not quote them
-    judgements: dict[tuple[str, str], list[Judgement]] = {}  # that were read from replies, by place
+    asks_service: bool  # otherwise the journal alone answers, and replies of all endpoints count
+    replies: dict[str, list[Reply]] = {}  # by key; the first usable one counts
+    models: dict[str, None] = {}  # of all replies, that of the last line last
+    judgements: dict[str, list[Judgement]] = {}  # that were read from replies, by key
     unreadable: int = 0  # lines
     unlocked: str = ""  # why the file could not be locked
     withdrawn: dict[str, str] = {}  # models that were withdrawn, by their successor
     stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
 
-    def list_candidates(self, options: JudgeOptions) -> list[Candidate]:
-        """Return the models whose replies may count, the newest first."""
-        named = (options.judge_model,) if options.judge_model else (DEFAULT_JUDGE_MODEL, SUCCESSOR_MODEL)
-        is_any = options.follows_journal and not options.judge_model
-        candidates = []
-        for endpoint, model in sorted(self.times, key=self.times.__getitem__)[::-1]:
-            is_reached = endpoint in ("", self.endpoint) or not self.asks_service
-            if is_reached and (is_any or model in named):
-                candidates.append(Candidate(endpoint or self.endpoint, model))
-        return candidates
-
-    def find(self, endpoint: str, key: str, prompt: Prompt) -> Judgement | None:
-        """Return the judgement in the first usable reply; replies of an unknown endpoint come last."""
-        usable = self.find_all((endpoint, key), prompt) or self.find_all(("", key), prompt)
+    def find(self, call: Call) -> Judgement | None:
+        """Return the judgement in the first usable reply to a call."""
+        usable = self.find_all(call)
         return usable[0] if usable else None
 
-    def find_all(self, place: tuple[str, str], prompt: Prompt) -> list[Judgement]:
-        """Return the judgement in each usable reply at a place."""
-        if place in self.judgements:
-            return self.judgements[place]
-        found = []
-        for reply in self.replies.get(place, ()):
-            with suppress(InvalidReply):
-                found.append(reply.read(prompt, self.answers.get(place[1], "")))
-        if found:
-            self.judgements[place] = found
-        return found
+    def find_all(self, call: Call) -> list[Judgement]:
+        """Return the judgement in each usable reply to a call."""
+        if call.key not in self.judgements:
+            found = []
+            for reply in self.list_replies(call.key):
+                with suppress(InvalidReply):
+                    found.append(reply.read(call.prompt, call.request.texts.get("answer", "")))
+            self.judgements[call.key] = found
+        return self.judgements[call.key]
+
+    def list_replies(self, key: str) -> list[Reply]:
+        """Return the replies to a request that count, usable or not."""
+        replies = self.replies.get(key, [])
+        if not self.asks_service:
+            return replies
+        # Another model may have the same name elsewhere. Version 2 did not keep the endpoint.
+        return [reply for reply in replies if fold_endpoint(reply.endpoint) in ("", self.endpoint)]
 
     def list_todo(self, calls: Iterable[Call]) -> list[Call]:
         """Return what is to be asked: equal requests once, and nothing that is stored."""
         todo: dict[str, Call] = {}
         for call in calls:
-            if self.find(self.endpoint, call.key, call.prompt) is None:
+            if self.find(call) is None:
                 todo.setdefault(call.key, call)
         return list(todo.values())
 
@@ -5080,11 +5007,12 @@ class Journal(msgspec.Struct):
         with suppress(*JSON_ERRORS):
             reply = decode_json(Reply, line)
             if reply.key and reply.content:
-                source = Candidate(fold_endpoint(reply.endpoint), reply.requested or reply.model)
+                model = reply.requested or reply.model
                 if reply.instead_of:
-                    self.withdrawn[source.model] = reply.instead_of
-                self.replies.setdefault((source.endpoint, reply.key), []).append(reply)
-                self.times[source] = max(self.times.pop(source, ""), str(reply.time or ""))
+                    self.withdrawn[model] = reply.instead_of
+                self.replies.setdefault(reply.key, []).append(reply)
+                self.models.pop(model, None)
+                self.models[model] = None
                 return True
             return bool(reply.batch_file)
         return False
@@ -5118,7 +5046,8 @@ class Journal(msgspec.Struct):
         data = encode_json(reply) + b"\n"
         if self.stream.write(data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
-        self.replies.setdefault((self.endpoint, call.key), []).append(reply)
+        self.replies.setdefault(call.key, []).append(reply)
+        self.judgements.pop(call.key, None)
 
 
 # ------------------------------------------------------------------ 9. Reports
@@ -6042,7 +5971,7 @@ class Command:
         return []
 
     def find_last_model(self) -> str:
-        """Return the model that judged the last results, where several of the journal may count; or ""."""
+        """Return the model that the newest results name, which judges again; "" if they name none."""
         return ""
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
@@ -6100,11 +6029,8 @@ class Command:
         open_keys = {call.key for call in todo}
         n_stored = sum(call.key not in open_keys for call in calls)
         usage = sum(map(estimate_usage, todo), NO_USAGE)
-        name = judging.model
-        if judge.choice:  # not the usual model, so it may be another's successor, or at another endpoint
-            name = judge.name_candidate(Candidate(journal.endpoint, name))
         lines = [
-            f"With {name}:",
+            f"With {judging.model_name}:",
             f"  {self.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already",
             f"  Calls to make: {len(todo)}",
             f"  Tokens (estimated): {usage.prompt} in, {usage.completion} out",
@@ -6433,7 +6359,7 @@ class JudgeOptions(Options):
 
     judge_model: str | None = option(
         None,
-        f"use this model only (default: the journal's, or {DEFAULT_JUDGE_MODEL})",
+        f"use this model (default: that of the last results or of the journal, or {DEFAULT_JUDGE_MODEL})",
         "--model",
         "--judge-model",
     )
@@ -6453,7 +6379,7 @@ class JudgeOptions(Options):
     )
     repeats: int = option(1, "ask for each judgement N times, and use the mean (default: 1)", metavar="N")
     journal_only: bool = False  # whether nothing is sent even if there is a key
-    follows_journal: ClassVar[bool] = False  # whether its judge is used if no model is named
+    follows_journal: ClassVar[bool] = False  # whether any of its models is used if none is named
 
 
 # ------------------------------------------------------------------ 11. A split's inputs

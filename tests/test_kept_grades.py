@@ -52,21 +52,23 @@ def test_without_a_key_the_journal_gives_all_grades(four: Project, serve: Serve)
     again = four.run(GROQ_API_KEY="")
     assert (again.code, len(server.calls)) == (0, 4)
     assert (four.files(), again.out) == (before, judged.out)
-    assert again.err[1:] == [f"Judge: {LLAMA}, 4 judgements from the journal"]
-    assert again.err[0].startswith(f"The journal's judgements are by {LLAMA} at ")
+    assert again.err == [f"Judge: {LLAMA}, 4 judgements from the journal"]
 
 
-def test_without_a_key_the_model_with_more_of_the_grades_counts(four: Project, serve: Serve) -> None:
+def test_without_a_key_the_model_of_the_last_results_judges(four: Project, serve: Serve) -> None:
     serve(lambda call: score_reply(4) if "oss" in call.body["model"] else model_gone())
     four.run()
+    results = four.files()["dev_evaluation.json"]
     serve(score_reply(2))
     four.run("dev", "--model", LLAMA, "--limit", "3")
-    journal = four.files()[JOURNAL].splitlines(keepends=True)
-    assert len(journal) == 7
-    for lines, model, code in ((journal, GPT_OSS, 0), (journal[:2] + journal[4:], LLAMA, 3)):
-        four.write(JOURNAL, b"".join(lines))
-        outcome = four.run(GROQ_API_KEY="")
-        assert (judge_block(outcome)["judge_model"], outcome.code) == (model, code)
+    outcome = four.run(GROQ_API_KEY="")
+    assert (judge_block(outcome)["judge_model"], outcome.code) == (LLAMA, 3)
+    four.write("dev_evaluation.json", results)
+    outcome = four.run(GROQ_API_KEY="")
+    assert (judge_block(outcome)["judge_model"], outcome.code) == (GPT_OSS, 0)
+    assert (
+        outcome.err[0] == f"The judgements are by {GPT_OSS}, successor of {LLAMA}: the last results name it."
+    )
 
 
 def test_without_a_key_missing_grades_count_0(four: Project, serve: Serve) -> None:
