@@ -3871,32 +3871,22 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
 def parse_reply(text: str, is_cut_off: bool) -> tuple[object, str]:
     """Return the JSON value that a reply is, and its text. Raises InvalidReply: other scores are quotations.
 
-    The whole text is the value; or it is an object, with nothing but a full stop or a fence after it, and
-    before it closed thoughts, words that end in a colon, and a fence, as far as there are any.
+    After it there is nothing but a full stop or a fence, and before it closed thoughts, words that end in a
+    colon, and a fence, as far as there are any.
     """
     text = text.strip().strip("\ufeff")
-    with suppress(ValueError, RecursionError):
-        return REPLY_DECODER.decode(text), text
-    if is_cut_off:
-        raise InvalidReply("it is cut off")
     thoughts, end, rest = text.partition("</think>")
     opened = thoughts.rfind("<think>")  # 0: at the start, and nowhere else
-    if end and (opened == 0 or (opened < 0 and not re.search("[{}]", thoughts))):  # the prompt may open them
-        text = rest
-    start = max(text.find("{"), 0)
-    before = re.sub("```[A-Za-z]*$", "", text[:start].strip()).rstrip("*_ \t\r\n")
-    if not before or (before.endswith((":", "\uff1a")) and is_harmless(before)):
-        with suppress(ValueError, RecursionError):
-            value, stop = REPLY_DECODER.raw_decode(text, start)
-            if text[stop:].strip() in ("", ".", "```"):
-                return value, text[start:stop]
-    raise InvalidReply("it is not one JSON object: reply with the JSON object alone")
-
-
-def is_harmless(words: str) -> bool:
-    """Return whether a text has no digit, quotation mark or bracket; an apostrophe in a word is none."""
-    text = re.sub(r"(?<=[^\W\d_])['\u2019](?=[^\W\d_])", "", words)
-    return not any(char in QUOTES or unicodedata.category(char) in HARMFUL for char in text)
+    if end and (opened == 0 or (opened < 0 and "{" not in thoughts)):  # the prompt may open them
+        text = rest.strip()
+    before = re.match(BEFORE_REPLY, text)
+    with suppress(ValueError, RecursionError):
+        start = before.end() if before else 0
+        value, stop = REPLY_DECODER.raw_decode(text, start)
+        if text[stop:].strip() in ("", ".", "```"):
+            return value, text[start:stop]
+    reason = "it is not one JSON object: reply with the JSON object alone"
+    raise InvalidReply("it is cut off" if is_cut_off else reason)
 
 
 def fold_json(text: str) -> str:
@@ -3912,8 +3902,8 @@ def reject_repeated_names(members: list[tuple[str, object]]) -> Mapping[str, obj
 
 
 REPLY_DECODER = json.JSONDecoder(object_pairs_hook=reject_repeated_names, strict=False)
-QUOTES = "\"'`\u00b4<>\uff02\uff07\uff1c\uff1e"  # and angle brackets
-HARMFUL = ("Nd", "Nl", "No", "Pi", "Pf", "Ps", "Pe")  # categories of numbers, other quotes and brackets
+# Words with a number may be the score itself. What quotes an object goes on after it.
+BEFORE_REPLY = r"(?:[^\d{`]*[:\uff1a][*_\s]*)?(?:```[A-Za-z]*\s*)?"
 
 
 def read_scores(value: Mapping[str, object], prompt: Prompt) -> Judgement:
@@ -4033,7 +4023,7 @@ FIRST_WINDOW = 4  # calls in flight until the service's limits are known
 MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or out of reach
 MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the complaint added
 MAX_FAILURES_IN_A_ROW = 20  # lost calls, refusals (429), or rejected answers before judging stops
-TIMEOUT_S = 300.0  # of a call; a local model on a processor is slow
+TIMEOUT_S = 300.0  # without a byte of a reply; a local model on a processor is slow
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
 BACKOFF_S = 0.5  # after the first error; twice as long after each other one
 MAX_WAIT_S = 90.0  # a longer one is for a limit of the day: judging ends
@@ -4476,7 +4466,7 @@ class Runner:
     def make_call(self, call: Call, body: RequestBody, turn: Turn) -> Reply:
         """Make a call and count what it took. Raises ServiceError."""
         try:
-            reply, limit = self.service.complete_in_time(body, call.prompt)
+            reply, limit = self.service.complete(body, call.prompt)
         except ServiceError as error:
             with self.changed:
                 if not error.is_lost:  # else it may have to be paid for
@@ -4763,14 +4753,6 @@ def fold_endpoint(name: str) -> str:
     return re.sub(r"(?<=://)(localhost|\[::1\])(?=[:/])", "127.0.0.1", name, count=1)
 
 
-def advise_on_other_key() -> str:
-    """Return how to use a key of OpenAI, in parentheses; "" if there is none."""
-    if not os.environ.get("OPENAI_API_KEY"):
-        return ""
-    how = f'{BASE_URL_VARIABLE}=https://api.openai.com/v1 {API_KEY}="$OPENAI_API_KEY"'
-    return f" (to use OPENAI_API_KEY: {how} and --model)"
-
-
 def find_api_key() -> str:
     return os.environ.get(API_KEY, "").strip()
 
@@ -4830,24 +4812,6 @@ class Service:
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
-
-    def complete_in_time(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, RateLimit | None]:
-        """Make a call in a thread of its own, to give it up after `timeout`: httpx times each byte alone."""
-        from concurrent import futures
-
-        ended: futures.Future[tuple[Reply, RateLimit | None]] = futures.Future()
-
-        def work() -> None:
-            try:
-                ended.set_result(self.complete(body, prompt))
-            except Exception as error:
-                ended.set_exception(error)
-
-        threading.Thread(target=work, daemon=True).start()
-        try:
-            return ended.result(self.timeout_s)
-        except futures.TimeoutError:
-            raise ServiceError(f"no whole answer within {self.timeout_s:g} s", is_lost=True) from None
 
     def complete(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, RateLimit | None]:
         """Make a call. What JSON mode gave up on is a reply, too: it may be usable."""
@@ -6092,14 +6056,14 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
     if command.needs_judge:
         raise explain_no_reply(command, judging)
     if not judging.unavailable:
-        console.error(f"{API_KEY} is not set: answers are not judged.{advise_on_other_key()}")
+        console.error(f"{API_KEY} is not set: answers are not judged.")
     return {}, Judging(activity=command.activity, where=judging.where, unavailable=judging.unavailable)
 
 
 def explain_no_reply(command: Command, judging: Judging) -> Exception:
     if judging.unavailable:
         return JudgeUnavailable(judging.unavailable + judging.where)
-    advice = f"set {API_KEY}, or see --dry-run{advise_on_other_key()}"
+    advice = f"set {API_KEY}, or see --dry-run"
     if command.options.journal_only:  # from Python, where there are no options
         advice = f"{command.journal_file} has no {command.noun}, so name a judge: judge=MODEL"
     return UsageError(f"this needs a model: {advice}")
@@ -6373,7 +6337,7 @@ class JudgeOptions(Options):
     delay: float = option(0.0, "pause between calls (default: 0)", type=parse_amount, metavar="SECONDS")
     timeout: float = option(
         TIMEOUT_S,
-        f"give a call up after this (default: {TIMEOUT_S:.0f})",
+        f"give a call up if nothing arrives for so long (default: {TIMEOUT_S:.0f})",
         type=parse_seconds,
         metavar="SECONDS",
     )
@@ -13198,7 +13162,7 @@ def run_silently(
         if folder and not os.path.isdir(folder):
             raise UsageError(f"{folder}: there is no such folder")
         if isinstance(judge, str) and not find_api_key():
-            raise UsageError(f"set {API_KEY} to judge with {judge}{advise_on_other_key()}")
+            raise UsageError(f"set {API_KEY} to judge with {judge}")
         command.read()
         command.needs_judge = bool(options.criteria)  # without a judge they would have no scores
         with ExitStack() as resources:

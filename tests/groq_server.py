@@ -54,14 +54,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """The response to a call: sent, never sent (hang), half sent (tear), sent a byte each 50 ms (drip), or
-    the connection is closed."""
+    """The response to a call: sent, never sent (hang), half sent (tear), or the connection is closed."""
 
     status: int
     body: bytes | Callable[[Call], bytes]
     headers: Pairs = JSON_TYPE
     latency_s: float = 0.0  # in addition to the server's
-    act: Literal["send", "hang", "drop", "tear", "drip"] = "send"
+    act: Literal["send", "hang", "drop", "tear"] = "send"
 
     def body_for(self, call: Call) -> bytes:
         return self.body(call) if callable(self.body) else self.body
@@ -191,10 +190,6 @@ def hang() -> Reply:
 
 def drop() -> Reply:
     return Reply(0, b"", act="drop")
-
-
-def drip(content: bytes) -> Reply:
-    return Reply(200, content, act="drip")
 
 
 def tear(content: bytes) -> Reply:
@@ -417,11 +412,6 @@ async def send(request: web.Request, reply: Reply, body: bytes, more: dict[str, 
         return web.Response(status=reply.status, body=body, headers=headers)
     if reply.act == "hang":
         await asyncio.Event().wait()
-    if reply.act == "drip" and request.transport is not None:
-        head = f"HTTP/1.1 {reply.status} OK\r\ncontent-length: {len(body)}\r\n\r\n"
-        for byte in head.encode() + body:
-            request.transport.write(bytes([byte]))
-            await asyncio.sleep(0.05)
     response = web.StreamResponse(status=reply.status, headers=headers)
     if reply.act == "tear":
         response.content_length = len(body)
