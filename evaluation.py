@@ -4098,27 +4098,27 @@ class Judging(msgspec.Struct):
         prompt = usage.prompt - usage.cached / 2  # cached tokens cost half
         return (prompt * price[0] + usage.completion * price[1]) / 1e6
 
-    def estimate_cost(self, calls: Sequence[Call]) -> str:
-        """Return the estimated cost of calls in words."""
-        cost = self.compute_cost(self.model, sum(map(estimate_usage, calls), NO_USAGE))
+    def describe_plan(self, calls: Sequence[Call]) -> list[str]:
+        """Return the estimated tokens and cost of calls, a line each."""
+        usage = sum(map(estimate_usage, calls), NO_USAGE)
         most = sum((limit_usage(call, call.body) for call in calls), NO_USAGE)
+        cost_usd = self.compute_cost(self.model, usage)
         most_usd = self.compute_cost(self.model, most)
-        if cost is None or most_usd is None:
-            return "Cost: unknown for this model"
-        return f"Cost (estimated): about ${cost:.4f}, at most ${most_usd:.4f}"
-
-    def describe_usage(self, model: str, usage: Usage) -> str:
-        cost = self.compute_cost(model, usage)
-        price = "price unknown" if cost is None else f"${cost:.4f}"
-        return f"{usage.prompt} tokens in, {usage.completion} out, {price}"
+        price = "Cost: unknown for this model"
+        if cost_usd is not None and most_usd is not None:
+            price = f"Cost (estimated): about ${cost_usd:.4f}, at most ${most_usd:.4f}"
+        return [f"Tokens (estimated): {usage.prompt} in, {usage.completion} out", price]
 
     def report_use(self) -> list[str]:
         title = "Judge" if self.activity == "judging" else "Model"
         replies = f"{title}: {self.model}, {self.n_replies} {self.noun}"
         if not self.calls:
             return [f"{replies} from the journal"] if self.n_replies else []
+        cost_usd = self.compute_cost(self.model, self.usage)
+        price = "price unknown" if cost_usd is None else f"${cost_usd:.4f}"
         calls = f"{self.calls} calls, {self.retries} retries, {self.refusals} rate limits (429)"
-        return [f"{replies}; {calls}, {self.describe_usage(self.model, self.usage)}, {self.seconds:.1f} s"]
+        tokens = f"{self.usage.prompt} tokens in, {self.usage.completion} out"
+        return [f"{replies}; {calls}, {tokens}, {price}, {self.seconds:.1f} s"]
 
     def report_end(self) -> list[Message]:
         lines: list[Message] = []
@@ -4231,7 +4231,7 @@ class Judge(msgspec.Struct):
         last_model = self.find_last_model()
         if last_model:
             return last_model, "the last results name it"
-        for model in reversed(self.journal.models):
+        for model in filter(None, reversed(self.journal.models)):
             if options.follows_journal or model in (DEFAULT_JUDGE_MODEL, SUCCESSOR_MODEL):
                 return model, "the journal's last reply is by it"
         return DEFAULT_JUDGE_MODEL, ""
@@ -4266,16 +4266,14 @@ class Judge(msgspec.Struct):
             judging.stopped = str(error)
 
     def fill_journal(self, service: Service) -> None:
+        judging = self.judging
         todo = self.journal.list_todo(self.calls)
-        self.check_budget(todo)
+        has_limit = self.options.max_usd is not None
+        if todo and has_limit and judging.compute_cost(judging.model, NO_USAGE) is None:
+            raise UsageError(f"--max-usd: the price of {judging.model} is unknown: say it with --price")
         self.run_calls(service, todo)
         if self.rejection and not any(map(self.journal.find, self.calls)):
             raise JudgeUnavailable(self.rejection)  # too few to end the run, yet it was all
-
-    def check_budget(self, calls: Sequence[Call]) -> None:
-        model = self.judging.model
-        if calls and self.options.max_usd is not None and self.judging.compute_cost(model, NO_USAGE) is None:
-            raise UsageError(f"--max-usd: the price of {model} is unknown: say it with --price")
 
     def run_calls(self, service: Service, calls: Sequence[Call]) -> None:
         from tqdm import tqdm  # takes time to import
@@ -5981,26 +5979,20 @@ class Command:
         return report._replace(parts=[*report.parts, gate], checks=self.list_checks())
 
     def render_plan(self) -> str:
-        judge = make_judge(self, Console(None, None))
-        journal = judge.journal
-        journal.read()
+        judge = open_judge(self, Console(None, None))
         judge.choose(list(self.requests()))
         calls = judge.calls
         if not calls:
             return "No model is asked."
         judging = judge.judging
-        todo = journal.list_todo(calls)
-        open_keys = {call.key for call in todo}
-        n_stored = sum(call.key not in open_keys for call in calls)
-        usage = sum(map(estimate_usage, todo), NO_USAGE)
+        todo = judge.journal.list_todo(calls)
+        n_stored = sum(judge.journal.find(call) is not None for call in calls)
         lines = [
-            f"With {judging.model_name}:",
-            f"  {self.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already",
-            f"  Calls to make: {len(todo)}",
-            f"  Tokens (estimated): {usage.prompt} in, {usage.completion} out",
-            f"  {judging.estimate_cost(todo)}",
+            f"{self.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already",
+            f"Calls to make: {len(todo)}",
+            *judging.describe_plan(todo),
         ]
-        return "\n".join(lines)
+        return "\n  ".join([f"With {judging.model_name}:", *lines])
 
     def run(self, console: Console) -> int:
         # All input is read before the first call is paid for, and warnings are printed before it, too: who
@@ -6069,25 +6061,19 @@ def explain_no_reply(command: Command, judging: Judging) -> Exception:
     return UsageError(f"this needs a model: {advice}")
 
 
-def make_judge(command: Command, console: Console) -> Judge:
-    """Return a command's judge with an empty journal and without the service."""
+def open_judge(command: Command, console: Console, resources: ExitStack | None = None) -> Judge:
+    """Return a command's judge with its journal and, with a key, the service, while `resources` are open."""
     options = command.options
     price = Price(*options.price) if options.price else None
     judging = Judging(activity=command.activity, noun=command.noun, price=price, repeats=options.repeats)
+    endpoint = find_endpoint()
     asks_service = bool(find_api_key()) and not options.journal_only
-    journal = Journal(command.journal_file, fold_endpoint(find_endpoint().name), asks_service)
+    journal = Journal(command.journal_file, fold_endpoint(endpoint.name), asks_service)
     last = command.find_last_model
-    return Judge(journal, None, judging, options, console.note, find_last_model=last)
-
-
-def open_judge(command: Command, console: Console, resources: ExitStack) -> Judge:
-    """Return a command's judge with its journal and, with a key, the service, while `resources` are open."""
-    judge = make_judge(command, console)
-    journal = judge.journal
-    if journal.asks_service:
-        endpoint = find_endpoint()
-        judge.judging.where = "" if endpoint.name.startswith(GROQ_URL) else f" (asked: {endpoint.name})"
-        judge.service = Service(endpoint, command.options, console.note, resources)
+    judge = Judge(journal, None, judging, options, console.note, find_last_model=last)
+    if asks_service and resources is not None:
+        judging.where = "" if endpoint.name.startswith(GROQ_URL) else f" (asked: {endpoint.name})"
+        judge.service = Service(endpoint, options, console.note, resources)
         if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", endpoint.name):
             advice = "answers and the key travel in the open: use https."
             console.warn(WarningRecord(f"{endpoint.name}: {advice}"))
