@@ -90,7 +90,7 @@ import unicodedata
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from contextlib import ExitStack, redirect_stdout, suppress
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from fnmatch import fnmatch
@@ -3570,6 +3570,10 @@ class Call(NamedTuple):
     def prompt(self) -> Prompt:
         return PROMPTS[self.request.prompt]
 
+    def read(self, reply: Reply) -> Judgement:
+        """Return the judgement in a reply, a new or a stored one. Raises InvalidReply."""
+        return reply.read(self.prompt, self.request.texts.get("answer", ""))
+
 
 # -- Criteria
 
@@ -3852,7 +3856,7 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.usage = NO_USAGE
 
     def read(self, prompt: Prompt, answer: str = "") -> Judgement:
-        """Return the judgement in the reply, a new or a stored one, on an answer. Raises InvalidReply."""
+        """Return the judgement in the reply on an answer. Raises InvalidReply."""
         value, source = parse_reply(self.content, self.cut_off)
         if prompt.reply_fields:
             try:
@@ -4155,7 +4159,7 @@ class Judge(msgspec.Struct):
         reason = self.choose(requests)
         if reason and judging.model != DEFAULT_JUDGE_MODEL:
             self.notify(f"The {judging.noun} are by {judging.model_name}: {reason}.")
-        self.report_journal()
+        self.report_contradictions()
         unasked = Failure("not in the journal", asked=False)
         if self.service is not None:
             self.ask_service(self.service)
@@ -4172,23 +4176,14 @@ class Judge(msgspec.Struct):
         judging.second_markers = self.find_second_markers()
         return collect_outcomes(answered)
 
-    def report_journal(self) -> None:
-        journal = self.journal
-        unusable = {}  # names of requests, by key
-        contradictory = {}
+    def report_contradictions(self) -> None:
+        names = {}  # of requests, by key
         for call in self.calls:
-            judgements = journal.find_all(call)
-            if not judgements and journal.list_replies(call.key):
-                unusable[call.key] = call.request.name
-            if len({judgement.score for judgement in judgements}) > 1:
-                contradictory[call.key] = call.request.name
-        if unusable:  # an earlier version may have counted them
-            end = "are asked for again" if self.service else "count as missing"
-            named = f"{len(unusable)}, {shorten_names([*unusable.values()])}"
-            self.notify(f"{journal.path}: stored replies that are not usable: {named}; they {end}.")
-        if contradictory:
-            what = f"requests with replies of different scores: {len(contradictory)}; the first reply counts"
-            self.notify(f"{journal.path}: {what} ({shorten_names([*contradictory.values()])}).")
+            if len({judgement.score for judgement in self.journal.find_all(call)}) > 1:
+                names[call.key] = call.request.name
+        if names:
+            what = f"requests with replies of different scores: {len(names)}; the first reply counts"
+            self.notify(f"{self.journal.path}: {what} ({shorten_names([*names.values()])}).")
 
     def find_second_markers(self) -> dict[str, dict[RequestId, float]]:
         """Return what other judges, whose replies the journal has, say of what this one is asked, by name."""
@@ -4414,7 +4409,7 @@ class Runner:
             try:
                 reply = self.make_call(call, body, turn)
                 usage += reply.usage
-                reply.read(call.prompt, call.request.texts.get("answer", ""))
+                call.read(reply)
             except ServiceError as error:
                 n_errors += error.status != 429
                 if not self.can_try_again(call.request, error, n_errors, turn.started_s):
@@ -4812,19 +4807,12 @@ class Service:
         return text
 
     def complete(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, RateLimit | None]:
-        """Make a call. What JSON mode gave up on is a reply, too: it may be usable."""
-        import httpx
-
+        """Make a call. What JSON mode gave up on is a reply, too: it may be usable. Raises ServiceError."""
         tried = self.format
         if not self.has_groq_api:
             body.response_format = (build_schema_format(prompt), JSON_MODE, msgspec.UNSET)[tried]
-        path = f"{self.endpoint.prefix}/chat/completions"
-        client = next(self.clients)
         try:
-            with self.explain_errors():
-                response = client.post(path, cast_to=httpx.Response, body=msgspec.to_builtins(body))
-                reply = self.read_completion(response.json(), response.headers)
-                return reply, read_token_limit(response.headers)
+            return self.post(body)
         except ServiceError as error:
             if error.code == "json_validate_failed":
                 reply = Reply(content=error.failed_generation, model=body.model, endpoint=self.endpoint.name)
@@ -4832,6 +4820,29 @@ class Service:
             if not self.has_groq_api and self.leave_format(tried, error):
                 return self.complete(body, prompt)
             raise
+
+    def post(self, body: RequestBody) -> tuple[Reply, RateLimit | None]:
+        """Make a call. Raises ServiceError, also for an error of the groq package or an unusable response."""
+        import groq
+        import httpx
+
+        path = f"{self.endpoint.prefix}/chat/completions"
+        client = next(self.clients)
+        try:
+            response = client.post(path, cast_to=httpx.Response, body=msgspec.to_builtins(body))
+            reply = self.read_completion(response.json(), response.headers)
+            return reply, read_token_limit(response.headers)
+        except groq.APIStatusError as error:
+            content = error.body
+            if error.response.is_redirect:  # following it could take answers and the API key away
+                content = {"message": f"it redirects, which is not followed: correct {BASE_URL_VARIABLE}"}
+            raise self.read_error(content, error.status_code, str(error), error.response.headers) from None
+        except (groq.APIError, httpx.HTTPError) as error:  # the second if a response breaks off
+            is_lost = not isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
+            cause = f" {error.__cause__}" if error.__cause__ else ""
+            raise ServiceError(self.redact(f"{error}{cause}"), is_lost=is_lost) from None
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+            raise ServiceError("the answer is not what was asked for", is_lost=True) from None
 
     def leave_format(self, tried: int, error: ServiceError) -> bool:
         """Return whether a call failed because of its response format. From now on the next one is used."""
@@ -4870,26 +4881,6 @@ class Service:
             cut_off=choice.get("finish_reason") == "length",
         )
 
-    @contextmanager
-    def explain_errors(self) -> Iterator[None]:
-        """Raise the errors of the groq package, and those of an unusable response, as ServiceError."""
-        import groq
-        import httpx
-
-        try:
-            yield
-        except groq.APIStatusError as error:
-            body = error.body
-            if error.response.is_redirect:  # following it could take answers and the API key away
-                body = {"message": f"it redirects, which is not followed: correct {BASE_URL_VARIABLE}"}
-            raise self.read_error(body, error.status_code, str(error), error.response.headers) from None
-        except (groq.APIError, httpx.HTTPError) as error:  # the second if a response breaks off
-            is_lost = not isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
-            cause = f" {error.__cause__}" if error.__cause__ else ""
-            raise ServiceError(self.redact(f"{error}{cause}"), is_lost=is_lost) from None
-        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
-            raise ServiceError("the answer is not what was asked for", is_lost=True) from None
-
     def read_error(self, body: object, status: int | None, message: str, headers: Headers) -> ServiceError:
         """Return the error in a body; `message` is used if the body has none."""
         details = body.get("error", body) if isinstance(body, dict) else None
@@ -4926,19 +4917,14 @@ class Journal(msgspec.Struct):
         """Return the judgement in each usable reply to a call."""
         if call.key not in self.judgements:
             found = []
-            for reply in self.list_replies(call.key):
-                with suppress(InvalidReply):
-                    found.append(reply.read(call.prompt, call.request.texts.get("answer", "")))
+            for reply in self.replies.get(call.key, ()):
+                # Another model may have the same name elsewhere. Version 2 did not keep the endpoint.
+                is_from_here = fold_endpoint(reply.endpoint) in ("", self.endpoint)
+                if is_from_here or not self.asks_service:
+                    with suppress(InvalidReply):
+                        found.append(call.read(reply))
             self.judgements[call.key] = found
         return self.judgements[call.key]
-
-    def list_replies(self, key: str) -> list[Reply]:
-        """Return the replies to a request that count, usable or not."""
-        replies = self.replies.get(key, [])
-        if not self.asks_service:
-            return replies
-        # Another model may have the same name elsewhere. Version 2 did not keep the endpoint.
-        return [reply for reply in replies if fold_endpoint(reply.endpoint) in ("", self.endpoint)]
 
     def list_todo(self, calls: Iterable[Call]) -> list[Call]:
         """Return what is to be asked: equal requests once, and nothing that is stored."""

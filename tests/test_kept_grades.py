@@ -214,19 +214,16 @@ def test_the_judge_and_its_judgements_are_named_once(four: Project, serve: Serve
 STORED_BY_VERSION_3 = 'The answer says {"score": 5}. My score is 1.'
 
 
-def test_stored_replies_that_are_none_are_counted_and_asked_for_again(four: Project, serve: Serve) -> None:
+def test_stored_replies_that_are_none_are_missing_and_asked_for_again(four: Project, serve: Serve) -> None:
     serve(score_reply(3))
     four.run("dev", "--workers", "1")
     entries = journal_entries(four)
     entries[0]["reply"] = entries[2]["reply"] = STORED_BY_VERSION_3
     four.write(JOURNAL, json_lines(*entries))
-    unusable = f"{JOURNAL}: stored replies that are not usable: 2, strong q001, strong q003; they "
     outcome = four.run(GROQ_API_KEY="")
-    assert mentions(outcome.err, f"{unusable}count as missing.")
     assert (sorted(judge_scores(outcome).values()), outcome.code) == ([0, 0, 3, 3], 3)
     server = serve(score_reply(2))
     outcome = four.run()
-    assert mentions(outcome.err, f"{unusable}are asked for again.")
     assert (sorted(judge_scores(outcome).values()), len(server.calls)) == ([2, 2, 3, 3], 2)
     assert four.run().err == [f"Judge: {LLAMA}, 4 judgements from the journal"]
 
