@@ -90,7 +90,7 @@ import unicodedata
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from contextlib import ExitStack, redirect_stdout, suppress
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from fnmatch import fnmatch
@@ -3455,14 +3455,6 @@ def build_complaint(prompt: Prompt, invalid_reply: str, reason: str) -> list[dic
     return [{"role": "assistant", "content": beginning}, {"role": "user", "content": complaint}]
 
 
-class CallId(msgspec.Struct, array_like=True):
-    """What the journal says of a call. Later versions may add to it."""
-
-    key: str
-    system: str
-    item_id: str
-
-
 class Call(NamedTuple):
     request: Request
     model: str
@@ -3476,9 +3468,9 @@ class Call(NamedTuple):
     def prompt(self) -> Prompt:
         return PROMPTS[self.request.prompt]
 
-    @property
-    def id(self) -> CallId:
-        return CallId(self.key, self.request.system, self.request.item_id)
+    def read(self, reply: Reply) -> Judgement:
+        """Return the judgement in a reply, a new or a stored one. Raises InvalidReply."""
+        return reply.read(self.prompt, self.request.texts.get("answer", ""))
 
 
 # -- Criteria
@@ -3749,7 +3741,7 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     usage: Any = NO_USAGE
     latency_ms: Amount = None
     cut_off: bool = False  # at the most tokens that it may have
-    batch: str = ""  # ID of the batch that it came in
+    batch_file: str = ""  # of a note of version 5 on a batch, which is no reply
     system: Any = None
     question_id: Any = None
     repeat: Any = None
@@ -3762,7 +3754,7 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.usage = NO_USAGE
 
     def read(self, prompt: Prompt, answer: str = "") -> Judgement:
-        """Return the judgement in the reply, a new or a stored one, on an answer. Raises InvalidReply."""
+        """Return the judgement in the reply on an answer. Raises InvalidReply."""
         value, source = parse_reply(self.content, self.cut_off)
         if prompt.reply_fields:
             try:
@@ -3781,32 +3773,22 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
 def parse_reply(text: str, is_cut_off: bool) -> tuple[object, str]:
     """Return the JSON value that a reply is, and its text. Raises InvalidReply: other scores are quotations.
 
-    The whole text is the value; or it is an object, with nothing but a full stop or a fence after it, and
-    before it closed thoughts, words that end in a colon, and a fence, as far as there are any.
+    After it there is nothing but a full stop or a fence, and before it closed thoughts, words that end in a
+    colon, and a fence, as far as there are any.
     """
     text = text.strip().strip("\ufeff")
-    with suppress(ValueError, RecursionError):
-        return REPLY_DECODER.decode(text), text
-    if is_cut_off:
-        raise InvalidReply("it is cut off")
     thoughts, end, rest = text.partition("</think>")
     opened = thoughts.rfind("<think>")  # 0: at the start, and nowhere else
-    if end and (opened == 0 or (opened < 0 and not re.search("[{}]", thoughts))):  # the prompt may open them
-        text = rest
-    start = max(text.find("{"), 0)
-    before = re.sub("```[A-Za-z]*$", "", text[:start].strip()).rstrip("*_ \t\r\n")
-    if not before or (before.endswith((":", "\uff1a")) and is_harmless(before)):
-        with suppress(ValueError, RecursionError):
-            value, stop = REPLY_DECODER.raw_decode(text, start)
-            if text[stop:].strip() in ("", ".", "```"):
-                return value, text[start:stop]
-    raise InvalidReply("it is not one JSON object: reply with the JSON object alone")
-
-
-def is_harmless(words: str) -> bool:
-    """Return whether a text has no digit, quotation mark or bracket; an apostrophe in a word is none."""
-    text = re.sub(r"(?<=[^\W\d_])['\u2019](?=[^\W\d_])", "", words)
-    return not any(char in QUOTES or unicodedata.category(char) in HARMFUL for char in text)
+    if end and (opened == 0 or (opened < 0 and "{" not in thoughts)):  # the prompt may open them
+        text = rest.strip()
+    before = re.match(BEFORE_REPLY, text)
+    with suppress(ValueError, RecursionError):
+        start = before.end() if before else 0
+        value, stop = REPLY_DECODER.raw_decode(text, start)
+        if text[stop:].strip() in ("", ".", "```"):
+            return value, text[start:stop]
+    reason = "it is not one JSON object: reply with the JSON object alone"
+    raise InvalidReply("it is cut off" if is_cut_off else reason)
 
 
 def fold_json(text: str) -> str:
@@ -3822,8 +3804,8 @@ def reject_repeated_names(members: list[tuple[str, object]]) -> Mapping[str, obj
 
 
 REPLY_DECODER = json.JSONDecoder(object_pairs_hook=reject_repeated_names, strict=False)
-QUOTES = "\"'`\u00b4<>\uff02\uff07\uff1c\uff1e"  # and angle brackets
-HARMFUL = ("Nd", "Nl", "No", "Pi", "Pf", "Ps", "Pe")  # categories of numbers, other quotes and brackets
+# Words with a number may be the score itself. What quotes an object goes on after it.
+BEFORE_REPLY = r"(?:[^\d{`]*[:\uff1a][*_\s]*)?(?:```[A-Za-z]*\s*)?"
 
 
 def read_scores(value: Mapping[str, object], prompt: Prompt) -> Judgement:
@@ -3861,7 +3843,6 @@ def show_json(value: object) -> str:
 
 # -- Models
 
-BATCH_PRICE = 0.5  # of the price of calls
 FAMILIES = {  # by a pattern of model names
     "claude": "claude",
     "deepseek": "deepseek",
@@ -3929,8 +3910,8 @@ def find_flags(answer: str, *allowed: str) -> list[str]:
 
 # ------------------------------------------------------------------ 8. Judge
 
-# In: requests. Out: an outcome for each, from the journal, a batch or a call; what arrives is in the
-# journal before anything else happens to it. Read first: Judge.ask, then Runner (calls), Journal, Batches.
+# In: requests. Out: an outcome for each, from the journal or a call; what arrives is in the journal before
+# anything else happens to it. Read first: Judge.ask, then Runner (calls) and Journal.
 
 API_KEY = "GROQ_API_KEY"  # the name of the environment's variable, as the next one
 BASE_URL_VARIABLE = "GROQ_BASE_URL"
@@ -3944,7 +3925,7 @@ FIRST_WINDOW = 4  # calls in flight until the service's limits are known
 MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or out of reach
 MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the complaint added
 MAX_FAILURES_IN_A_ROW = 20  # lost calls, refusals (429), or rejected answers before judging stops
-TIMEOUT_S = 300.0  # of a call; a local model on a processor is slow
+TIMEOUT_S = 300.0  # without a byte of a reply; a local model on a processor is slow
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
 BACKOFF_S = 0.5  # after the first error; twice as long after each other one
 MAX_WAIT_S = 90.0  # a longer one is for a limit of the day: judging ends
@@ -3984,6 +3965,11 @@ class Judging(msgspec.Struct):
     cost_usd: float = 0.0  # of calls; models of unknown price count 0
     seconds: float = 0.0
 
+    @property
+    def model_name(self) -> str:
+        is_successor = self.model != self.requested_model
+        return f"{self.model}, successor of {self.requested_model}" if is_successor else self.model
+
     def is_complete(self) -> bool:
         return not (self.stopped or self.unavailable or self.without_api_key)
 
@@ -4006,39 +3992,35 @@ class Judging(msgspec.Struct):
     def find_second_scores(self, request_id: RequestId) -> dict[str, float]:
         return {name: given[request_id] for name, given in self.second_markers.items() if request_id in given}
 
-    def compute_cost(self, model: str, usage: Usage, batched: Usage = NO_USAGE) -> float | None:
-        """Return US dollars; None for an unknown price. `batched` is the part of the usage in batches."""
+    def compute_cost(self, model: str, usage: Usage) -> float | None:
+        """Return US dollars; None for an unknown price."""
         price = self.price or MODELS.get(model, UNKNOWN_MODEL).usd_per_million
         if price is None:
             return None
-        cost = 0.0
-        for part, share in ((usage, 1), (batched, BATCH_PRICE - 1)):  # batches get some of it back
-            prompt = part.prompt - part.cached / 2  # cached tokens cost half
-            cost += share * (prompt * price[0] + part.completion * price[1]) / 1e6
-        return cost
+        prompt = usage.prompt - usage.cached / 2  # cached tokens cost half
+        return (prompt * price[0] + usage.completion * price[1]) / 1e6
 
-    def estimate_cost(self, calls: Sequence[Call], *, is_batch: bool) -> tuple[str, float | None]:
-        """Return the estimated cost of calls in words, and the most that they may cost; None if unknown."""
+    def describe_plan(self, calls: Sequence[Call]) -> list[str]:
+        """Return the estimated tokens and cost of calls, a line each."""
         usage = sum(map(estimate_usage, calls), NO_USAGE)
         most = sum((limit_usage(call, call.body) for call in calls), NO_USAGE)
-        cost = self.compute_cost(self.model, usage, usage if is_batch else NO_USAGE)
-        most_usd = self.compute_cost(self.model, most, most if is_batch else NO_USAGE)
-        if cost is None or most_usd is None:
-            return "unknown for this model", None
-        return f"about ${cost:.4f}, at most ${most_usd:.4f}", most_usd
-
-    def describe_usage(self, model: str, usage: Usage, batched: Usage = NO_USAGE) -> str:
-        cost = self.compute_cost(model, usage, batched)
-        price = "price unknown" if cost is None else f"${cost:.4f}"
-        return f"{usage.prompt} tokens in, {usage.completion} out, {price}"
+        cost_usd = self.compute_cost(self.model, usage)
+        most_usd = self.compute_cost(self.model, most)
+        price = "Cost: unknown for this model"
+        if cost_usd is not None and most_usd is not None:
+            price = f"Cost (estimated): about ${cost_usd:.4f}, at most ${most_usd:.4f}"
+        return [f"Tokens (estimated): {usage.prompt} in, {usage.completion} out", price]
 
     def report_use(self) -> list[str]:
         title = "Judge" if self.activity == "judging" else "Model"
         replies = f"{title}: {self.model}, {self.n_replies} {self.noun}"
         if not self.calls:
             return [f"{replies} from the journal"] if self.n_replies else []
+        cost_usd = self.compute_cost(self.model, self.usage)
+        price = "price unknown" if cost_usd is None else f"${cost_usd:.4f}"
         calls = f"{self.calls} calls, {self.retries} retries, {self.refusals} rate limits (429)"
-        return [f"{replies}; {calls}, {self.describe_usage(self.model, self.usage)}, {self.seconds:.1f} s"]
+        tokens = f"{self.usage.prompt} tokens in, {self.usage.completion} out"
+        return [f"{replies}; {calls}, {tokens}, {price}, {self.seconds:.1f} s"]
 
     def report_end(self) -> list[Message]:
         lines: list[Message] = []
@@ -4055,15 +4037,8 @@ class Judging(msgspec.Struct):
         return lines
 
 
-class Candidate(NamedTuple):
-    """A model that may judge, at the endpoint whose replies count then."""
-
-    endpoint: str
-    model: str
-
-
 class Judge(msgspec.Struct):
-    """Answers requests: from the journal, else from batches or calls, whose replies the journal keeps."""
+    """Answers requests: from the journal, else from calls, whose replies the journal keeps."""
 
     journal: Journal
     service: Service | None  # without it only the journal answers
@@ -4071,174 +4046,95 @@ class Judge(msgspec.Struct):
     options: JudgeOptions
     notify: Notify
     requests: list[Request] = []  # with their repeats
-    plans: dict[str, list[Call]] = {}  # the calls of all requests, by model
-    calls: list[Call] = []  # those of the model that judges
+    calls: list[Call] = []  # of the model that judges
     failures: dict[str, Failure] = {}  # by key
     rejection: str = ""  # how the service has rejected the last answers
     find_last_model: Callable[[], str] = str  # returns what judged the last results; "" if unknown
-    choice: str = ""  # why it is this model, unless that is the usual one
 
     def ask(self, requests: Sequence[Request]) -> Outcomes:
         """Return the outcome of every request, all by one model: scores by two are not comparable."""
         judging = self.judging
-        self.choose(requests)
-        self.report_journal()
+        reason = self.choose(requests)
+        if reason and judging.model != DEFAULT_JUDGE_MODEL:
+            self.notify(f"The {judging.noun} are by {judging.model_name}: {reason}.")
+        self.report_contradictions()
         unasked = Failure("not in the journal", asked=False)
         if self.service is not None:
             self.ask_service(self.service)
             unasked.reason = "left out" if judging.is_complete() else f"{judging.activity} ended early"
         answered: list[tuple[Request, Outcome]] = []
         for call in self.calls:
-            stored = self.journal.find(self.journal.endpoint, call.key, call.prompt)
+            stored = self.journal.find(call)
             answered.append((call.request, stored or self.failures.get(call.key, unasked)))
         judging.n_replies = sum(isinstance(outcome, Judgement) for _, outcome in answered)
         n_missing = sum(outcome is unasked for _, outcome in answered)
         if n_missing and self.service is None:
-            variables = API_KEY
-            if self.journal.endpoint != fold_endpoint(find_endpoint().name):
-                variables += f" and {BASE_URL_VARIABLE}={self.journal.endpoint}"
             missing = f"{n_missing} of {len(answered)} {judging.noun}"
-            judging.without_api_key = f"set {variables} for the remaining {missing}"
+            judging.without_api_key = f"set {API_KEY} for the remaining {missing}"
         judging.second_markers = self.find_second_markers()
         return collect_outcomes(answered)
 
-    def report_journal(self) -> None:
-        journal = self.journal
-        if self.choice:
-            self.notify(f"The journal's {self.judging.noun} are by {self.choice}")
-        unusable = {}  # names of requests, by key
-        contradictory = {}
+    def report_contradictions(self) -> None:
+        names = {}  # of requests, by key
         for call in self.calls:
-            place = (journal.endpoint, call.key)
-            is_answered = place in journal.replies or ("", call.key) in journal.replies
-            if is_answered and not journal.find(journal.endpoint, call.key, call.prompt):
-                unusable[call.key] = call.request.name
-            if len({judgement.score for judgement in journal.find_all(place, call.prompt)}) > 1:
-                contradictory[call.key] = call.request.name
-        if unusable:  # an earlier version may have counted them
-            end = "are asked for again" if self.service else "count as missing"
-            named = f"{len(unusable)}, {shorten_names([*unusable.values()])}"
-            self.notify(f"{journal.path}: stored replies that are not usable: {named}; they {end}.")
-        if contradictory:
-            what = f"requests with replies of different scores: {len(contradictory)}; the first reply counts"
-            self.notify(f"{journal.path}: {what} ({shorten_names([*contradictory.values()])}).")
+            if len({judgement.score for judgement in self.journal.find_all(call)}) > 1:
+                names[call.key] = call.request.name
+        if names:
+            what = f"requests with replies of different scores: {len(names)}; the first reply counts"
+            self.notify(f"{self.journal.path}: {what} ({shorten_names([*names.values()])}).")
 
     def find_second_markers(self) -> dict[str, dict[RequestId, float]]:
         """Return what other judges, whose replies the journal has, say of what this one is asked, by name."""
         model = self.judging.model
         markers: dict[str, dict[RequestId, float]] = {}
-        for endpoint, other in sorted(self.journal.times):
-            if other == model and endpoint in ("", self.journal.endpoint):
-                continue
+        for other in sorted(self.journal.models.keys() - {model}):
             found: dict[RequestId, list[float]] = defaultdict(list)
             for call in self.plan(other):
-                for judgement in self.journal.find_all((endpoint, call.key), call.prompt)[:1]:
+                judgement = self.journal.find(call)
+                if judgement:
                     found[call.request.id].append(judgement.score)
             if found:
-                name = f"{other} at {endpoint}" if other == model or other in markers else other
-                markers[name] = {request_id: average(scores) for request_id, scores in found.items()}
+                markers[other] = {request_id: average(scores) for request_id, scores in found.items()}
         return markers
 
-    def choose(self, requests: Sequence[Request]) -> None:
-        """Choose the model, and without an API key the endpoint, whose replies answer most of the requests.
+    def choose(self, requests: Sequence[Request]) -> str:
+        """Choose the model and plan its calls. Return why it is this one; "" if it is named, or the default.
 
-        Raises UsageError if none is answered, no model is named, and the endpoint has its own models.
+        Raises UsageError if the service has its own models, of which none is named or known.
         """
         journal = self.journal
         options = self.options
-        self.requests = repeat_requests(requests, options.repeats)
         if options.judge_model:  # it is named, so it is nobody's successor
             journal.withdrawn.clear()
-        usual = Candidate(journal.endpoint, options.judge_model or DEFAULT_JUDGE_MODEL)
-        # A journal key is the hash of a whole request to one model: what a candidate has answered shows only
-        # when all of its requests are planned.
-        candidates = dict.fromkeys([*journal.list_candidates(options), usual])
-        counts = {candidate: self.count_answered(candidate) for candidate in candidates}
-        most = max(counts.values())
-        chosen = usual
-        if most:
-            equal = [candidate for candidate in counts if counts[candidate] == most]
-            chosen = self.choose_of_equal(equal, most)
-        elif journal.asks_service and options.follows_journal and not options.judge_model:
-            chosen = self.choose_elsewhere(usual)
-        journal.endpoint = chosen.endpoint
-        self.calls = self.plan(chosen.model)
-        self.judging.model = chosen.model
-        self.judging.requested_model = journal.withdrawn.get(chosen.model, chosen.model)
-        is_default = not (self.choice or most or options.judge_model)
-        has_default = chosen.endpoint.endswith(GROQ_PREFIX)
-        if self.calls and journal.asks_service and is_default and not has_default:
-            raise UsageError(f"{chosen.endpoint}: name one of its models with --model")
+        model, reason = self.find_model()
+        has_default = journal.endpoint.endswith(GROQ_PREFIX) or not journal.asks_service
+        if requests and not (options.judge_model or reason or has_default):
+            raise UsageError(f"{journal.endpoint}: name one of its models with --model")
+        self.requests = repeat_requests(requests, options.repeats)
+        self.calls = self.plan(model)
+        self.judging.model = model
+        self.judging.requested_model = journal.withdrawn.get(model, model)
+        return reason
+
+    def find_model(self) -> tuple[str, str]:
+        """Return the model that judges, and why it is this one."""
+        options = self.options
+        if options.judge_model:
+            return options.judge_model, ""
+        last_model = self.find_last_model()
+        if last_model:
+            return last_model, "the last results name it"
+        for model in filter(None, reversed(self.journal.models)):
+            if options.follows_journal or model in (DEFAULT_JUDGE_MODEL, SUCCESSOR_MODEL):
+                return model, "the journal's last reply is by it"
+        return DEFAULT_JUDGE_MODEL, ""
 
     def plan(self, model: str) -> list[Call]:
-        if model in self.plans:
-            return self.plans[model]
         calls = []
         for request in self.requests:
             body = msgspec.to_builtins(build_body(model, request))
-            call = Call(request, model, hash_json([body, request.repeat]))
-            self.journal.answers[call.key] = request.texts.get("answer", "")
-            calls.append(call)
-        self.plans[model] = calls
+            calls.append(Call(request, model, hash_json([body, request.repeat])))
         return calls
-
-    def count_answered(self, candidate: Candidate) -> int:
-        journal = self.journal
-        calls = self.plan(candidate.model)
-        answered = {call.key for call in calls if journal.find(candidate.endpoint, call.key, call.prompt)}
-        if journal.asks_service:  # otherwise no batch can be collected
-            answered |= {call.key for call in calls} & journal.find_under_way(candidate.endpoint)
-        return len(answered)
-
-    def name_candidate(self, candidate: Candidate) -> str:
-        withdrawn = self.journal.withdrawn.get(candidate.model, "")
-        name = f"{candidate.model}, successor of {withdrawn}" if withdrawn else candidate.model
-        if self.journal.asks_service or candidate.endpoint.startswith(GROQ_URL):
-            return name
-        return f"{name} at {candidate.endpoint}"
-
-    def choose_of_equal(self, candidates: Sequence[Candidate], n_answered: int) -> Candidate:
-        """Return the candidate that judges, of those (newest first) that have answered as many requests."""
-        best = candidates[0]
-        why = ""
-        if len(candidates) > 1:
-            last_model = self.find_last_model()
-            of_last = [candidate for candidate in candidates if candidate.model == last_model]
-            if of_last:
-                best = of_last[0]
-                why = ", as in the last results"
-            elif n_answered == len({call.key for call in self.plan(best.model)}):
-                best = min(candidates, key=self.find_end)
-                why = ", as it was complete first"
-        if why:
-            others = [self.name_candidate(candidate) for candidate in candidates if candidate != best]
-            why += f"; as many are also there by {shorten_names(others)}"
-        name = self.name_candidate(best)
-        if why or name != (self.options.judge_model or DEFAULT_JUDGE_MODEL):
-            self.choice = f"{name}: it is used{why}."
-        return best
-
-    def find_end(self, candidate: Candidate) -> int:
-        """Return where in the journal the last reply of a candidate is that has answered everything."""
-        order = {place: index for index, place in enumerate(self.journal.replies)}
-        last = -1
-        for call in self.plan(candidate.model):
-            unnamed = order.get(("", call.key), -1)  # a reply without an endpoint counts for each
-            last = max(last, order.get((candidate.endpoint, call.key), unnamed))
-        return last
-
-    def choose_elsewhere(self, usual: Candidate) -> Candidate:
-        """Return today's candidate of the model that has answered most elsewhere; `usual` if none has."""
-        counts = {candidate: self.count_answered(candidate) for candidate in self.journal.times}
-        best = max(counts, key=counts.__getitem__, default=usual)
-        if not counts.get(best):
-            return usual
-        where = f"{best.model} at {best.endpoint}"
-        if best.model not in MODELS:
-            advice = f"name one of its models with --model; the journal's is {where}"
-            raise UsageError(f"{usual.endpoint}: {advice}")
-        self.choice = f"{where}: it is asked again at {usual.endpoint}, at the cost of a new judge."
-        return Candidate(usual.endpoint, best.model)
 
     def ask_service(self, service: Service) -> None:
         """Put what the journal lacks into it; the successor's replies if the model is withdrawn."""
@@ -4246,8 +4142,10 @@ class Judge(msgspec.Struct):
         try:
             self.fill_journal(service)
         except ModelWithdrawn as error:
-            if judging.model != DEFAULT_JUDGE_MODEL or self.options.judge_model:
-                judging.unavailable = f"the model {judging.model} is not available: {error}"
+            has_successor = judging.model == DEFAULT_JUDGE_MODEL and service.has_groq_api
+            if self.options.judge_model or not has_successor:
+                advice = "" if self.options.judge_model else " (name another one with --model)"
+                judging.unavailable = f"the model {judging.model} is not available: {error}{advice}"
                 return
             successor = f"its successor {SUCCESSOR_MODEL}"
             self.notify(f"Groq no longer serves {judging.model}; {judging.activity} with {successor}.")
@@ -4259,40 +4157,16 @@ class Judge(msgspec.Struct):
             judging.unavailable = str(error)
         except JudgingStopped as error:
             judging.stopped = str(error)
-        except ServiceError as error:  # a request for a batch failed
-            if error.status in ENDING_STATUSES + REJECTING_STATUSES:
-                judging.unavailable = str(error)
-            else:
-                judging.stopped = f"a request for a batch failed: {error}; run again later"
 
     def fill_journal(self, service: Service) -> None:
-        batches = Batches(service, self.journal, self.judging)
-        batches.collect()
+        judging = self.judging
         todo = self.journal.list_todo(self.calls)
-        self.check_budget(todo)
-        if self.options.batch:
-            batches.submit(todo)
-        else:
-            self.run_calls(service, todo)
-        if batches.under_way:
-            names = shorten_names(batches.under_way)
-            raise JudgingStopped(f"batches are under way ({names}); run again within {BATCH_HOURS} hours")
-        if self.rejection and not self.count_answered(Candidate(self.journal.endpoint, self.judging.model)):
+        has_limit = self.options.max_usd is not None
+        if todo and has_limit and judging.compute_cost(judging.model, NO_USAGE) is None:
+            raise UsageError(f"--max-usd: the price of {judging.model} is unknown: say it with --price")
+        self.run_calls(service, todo)
+        if self.rejection and not any(map(self.journal.find, self.calls)):
             raise JudgeUnavailable(self.rejection)  # too few to end the run, yet it was all
-
-    def check_budget(self, calls: Sequence[Call]) -> None:
-        max_usd = self.options.max_usd
-        is_batch = self.options.batch
-        if not calls or (max_usd is None and not is_batch):
-            return
-        cost, most_usd = self.judging.estimate_cost(calls, is_batch=is_batch)
-        if max_usd is not None:
-            if most_usd is None:
-                raise UsageError(f"--max-usd: the price of {calls[0].model} is unknown: say it with --price")
-            if is_batch and most_usd > max_usd:
-                raise JudgingStopped(f"the batch costs {cost}, more than --max-usd")
-        if is_batch:
-            self.notify(f"The cost of the batch: {cost}.")
 
     def run_calls(self, service: Service, calls: Sequence[Call]) -> None:
         from tqdm import tqdm  # takes time to import
@@ -4304,7 +4178,7 @@ class Judge(msgspec.Struct):
 
     def keep(self, call: Call, outcome: Reply | Failure) -> None:
         if isinstance(outcome, Reply):
-            self.journal.append(outcome, call.model, call.id, call.request.repeat)
+            self.journal.append(outcome, call)
         else:
             self.failures[call.key] = outcome
 
@@ -4433,7 +4307,7 @@ class Runner:
             try:
                 reply = self.make_call(call, body, turn)
                 usage += reply.usage
-                reply.read(call.prompt, call.request.texts.get("answer", ""))
+                call.read(reply)
             except ServiceError as error:
                 n_errors += error.status != 429
                 if not self.can_try_again(call.request, error, n_errors, turn.started_s):
@@ -4483,7 +4357,7 @@ class Runner:
     def make_call(self, call: Call, body: RequestBody, turn: Turn) -> Reply:
         """Make a call and count what it took. Raises ServiceError."""
         try:
-            reply, limit = self.service.complete_in_time(body, call.prompt)
+            reply, limit = self.service.complete(body, call.prompt)
         except ServiceError as error:
             with self.changed:
                 if not error.is_lost:  # else it may have to be paid for
@@ -4770,14 +4644,6 @@ def fold_endpoint(name: str) -> str:
     return re.sub(r"(?<=://)(localhost|\[::1\])(?=[:/])", "127.0.0.1", name, count=1)
 
 
-def advise_on_other_key() -> str:
-    """Return how to use a key of OpenAI, in parentheses; "" if there is none."""
-    if not os.environ.get("OPENAI_API_KEY"):
-        return ""
-    how = f'{BASE_URL_VARIABLE}=https://api.openai.com/v1 {API_KEY}="$OPENAI_API_KEY"'
-    return f" (to use OPENAI_API_KEY: {how} and --model)"
-
-
 def find_api_key() -> str:
     return os.environ.get(API_KEY, "").strip()
 
@@ -4805,8 +4671,6 @@ class Service:
         self.lock = threading.Lock()  # guards `format`
         if not re.fullmatch(r"[!-~]+", api_key):
             raise UsageError(f"{API_KEY} holds a character that no key has")
-        if options.batch and not self.has_groq_api:
-            raise UsageError(f"{endpoint.name}: --batch needs Groq's API")
         self.open_clients(api_key, options.workers, stack)
 
     def open_clients(self, api_key: str, workers: int, stack: ExitStack) -> None:
@@ -4833,7 +4697,6 @@ class Service:
         except (httpx.InvalidURL, ImportError, ValueError) as error:  # ImportError: a SOCKS proxy
             reason = error if isinstance(error, ImportError) else "this is no address"
             raise UsageError(f"{BASE_URL_VARIABLE} or a proxy of the environment: {reason}") from None
-        self.client = clients[0].with_options(max_retries=MAX_ATTEMPTS)  # for batches
         self.clients = itertools.cycle(clients)
 
     def redact(self, text: str) -> str:
@@ -4841,38 +4704,13 @@ class Service:
             text = text.replace(secret, "***")
         return text
 
-    def complete_in_time(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, RateLimit | None]:
-        """Make a call in a thread of its own, to give it up after `timeout`: httpx times each byte alone."""
-        from concurrent import futures
-
-        ended: futures.Future[tuple[Reply, RateLimit | None]] = futures.Future()
-
-        def work() -> None:
-            try:
-                ended.set_result(self.complete(body, prompt))
-            except Exception as error:
-                ended.set_exception(error)
-
-        threading.Thread(target=work, daemon=True).start()
-        try:
-            return ended.result(self.timeout_s)
-        except futures.TimeoutError:
-            raise ServiceError(f"no whole answer within {self.timeout_s:g} s", is_lost=True) from None
-
     def complete(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, RateLimit | None]:
-        """Make a call. What JSON mode gave up on is a reply, too: it may be usable."""
-        import httpx
-
+        """Make a call. What JSON mode gave up on is a reply, too: it may be usable. Raises ServiceError."""
         tried = self.format
         if not self.has_groq_api:
             body.response_format = (build_schema_format(prompt), JSON_MODE, msgspec.UNSET)[tried]
-        path = f"{self.endpoint.prefix}/chat/completions"
-        client = next(self.clients)
         try:
-            with self.explain_errors():
-                response = client.post(path, cast_to=httpx.Response, body=msgspec.to_builtins(body))
-                reply = self.read_completion(response.json(), response.headers)
-                return reply, read_token_limit(response.headers)
+            return self.post(body)
         except ServiceError as error:
             if error.code == "json_validate_failed":
                 reply = Reply(content=error.failed_generation, model=body.model, endpoint=self.endpoint.name)
@@ -4880,6 +4718,29 @@ class Service:
             if not self.has_groq_api and self.leave_format(tried, error):
                 return self.complete(body, prompt)
             raise
+
+    def post(self, body: RequestBody) -> tuple[Reply, RateLimit | None]:
+        """Make a call. Raises ServiceError, also for an error of the groq package or an unusable response."""
+        import groq
+        import httpx
+
+        path = f"{self.endpoint.prefix}/chat/completions"
+        client = next(self.clients)
+        try:
+            response = client.post(path, cast_to=httpx.Response, body=msgspec.to_builtins(body))
+            reply = self.read_completion(response.json(), response.headers)
+            return reply, read_token_limit(response.headers)
+        except groq.APIStatusError as error:
+            content = error.body
+            if error.response.is_redirect:  # following it could take answers and the API key away
+                content = {"message": f"it redirects, which is not followed: correct {BASE_URL_VARIABLE}"}
+            raise self.read_error(content, error.status_code, str(error), error.response.headers) from None
+        except (groq.APIError, httpx.HTTPError) as error:  # the second if a response breaks off
+            is_lost = not isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
+            cause = f" {error.__cause__}" if error.__cause__ else ""
+            raise ServiceError(self.redact(f"{error}{cause}"), is_lost=is_lost) from None
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+            raise ServiceError("the answer is not what was asked for", is_lost=True) from None
 
     def leave_format(self, tried: int, error: ServiceError) -> bool:
         """Return whether a call failed because of its response format. From now on the next one is used."""
@@ -4893,7 +4754,7 @@ class Service:
                 self.notify(f"The service refuses {refused}: {other} is used.")
         return True
 
-    def read_completion(self, completion: Any, headers: Headers = MappingProxyType({})) -> Reply:
+    def read_completion(self, completion: Any, headers: Headers) -> Reply:
         """Return the reply in the body of a 200. Raises ServiceError if there is an error in its place."""
         problem = completion.get("error")
         if problem and not completion.get("choices"):
@@ -4918,26 +4779,6 @@ class Service:
             cut_off=choice.get("finish_reason") == "length",
         )
 
-    @contextmanager
-    def explain_errors(self) -> Iterator[None]:
-        """Raise the errors of the groq package, and those of an unusable response, as ServiceError."""
-        import groq
-        import httpx
-
-        try:
-            yield
-        except groq.APIStatusError as error:
-            body = error.body
-            if error.response.is_redirect:  # following it could take answers and the API key away
-                body = {"message": f"it redirects, which is not followed: correct {BASE_URL_VARIABLE}"}
-            raise self.read_error(body, error.status_code, str(error), error.response.headers) from None
-        except (groq.APIError, httpx.HTTPError) as error:  # the second if a response breaks off
-            is_lost = not isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
-            cause = f" {error.__cause__}" if error.__cause__ else ""
-            raise ServiceError(self.redact(f"{error}{cause}"), is_lost=is_lost) from None
-        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
-            raise ServiceError("the answer is not what was asked for", is_lost=True) from None
-
     def read_error(self, body: object, status: int | None, message: str, headers: Headers) -> ServiceError:
         """Return the error in a body; `message` is used if the body has none."""
         details = body.get("error", body) if isinstance(body, dict) else None
@@ -4951,91 +4792,45 @@ class Service:
 # -- The journal: nothing is paid for twice
 
 
-class BatchNote(msgspec.Struct, omit_defaults=True):
-    """A step of a batch: its file was uploaded, the batch was created, could not be read, or ended."""
-
-    batch_file: NonBlank
-    endpoint: str = ""  # the service that has it; version 3 did not keep that
-    model: str = ""
-    prompt: str = msgspec.field(default="rubric", name="protocol")
-    requests: list[CallId] = []
-    batch: str = ""
-    unread: str = ""  # why it could not be read, the first time
-    ended: str = ""
-    time: str = ""
-
-    @property
-    def age(self) -> timedelta:
-        """Return the time since it was written: endless if unknown, 0 if a clock was ahead."""
-        if not self.time:
-            return timedelta.max
-        written = datetime.fromisoformat(self.time).astimezone(timezone.utc)
-        return max(datetime.now(timezone.utc) - written, timedelta(0))
-
-
 class Journal(msgspec.Struct):
-    """The replies of one run and its batches. A place is an endpoint, "" if unknown, and a key or file."""
+    """The replies of one run."""
 
     path: str
-    endpoint: str  # whose replies and batches count, with those of none
-    asks_service: bool  # otherwise it alone answers, and another endpoint may be chosen
-    replies: dict[tuple[str, str], list[Reply]] = {}  # by place; the first usable one counts
-    notes: dict[tuple[str, str], BatchNote] = {}  # on batches that have not ended
-    times: dict[Candidate, str] = {}  # of the newest line of each, the last line's last
-    answers: dict[str, str] = {}  # that the planned calls are about, by key: a reply may not quote them
-    judgements: dict[tuple[str, str], list[Judgement]] = {}  # that were read from replies, by place
+    endpoint: str  # whose replies count, with those of none
+    asks_service: bool  # otherwise the journal alone answers, and replies of all endpoints count
+    replies: dict[str, list[Reply]] = {}  # by key; the first usable one counts
+    models: dict[str, None] = {}  # of all replies, that of the last line last
+    judgements: dict[str, list[Judgement]] = {}  # that were read from replies, by key
     unreadable: int = 0  # lines
     unlocked: str = ""  # why the file could not be locked
     withdrawn: dict[str, str] = {}  # models that were withdrawn, by their successor
     stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
 
-    def list_batches(self, endpoint: str) -> list[BatchNote]:
-        return [note for (known, _), note in self.notes.items() if known in ("", endpoint)]
-
-    def list_candidates(self, options: JudgeOptions) -> list[Candidate]:
-        """Return the models whose replies may count, the newest first."""
-        named = (options.judge_model,) if options.judge_model else (DEFAULT_JUDGE_MODEL, SUCCESSOR_MODEL)
-        is_any = options.follows_journal and not options.judge_model
-        candidates = []
-        for endpoint, model in sorted(self.times, key=self.times.__getitem__)[::-1]:
-            is_reached = endpoint in ("", self.endpoint) or not self.asks_service
-            if is_reached and (is_any or model in named):
-                candidates.append(Candidate(endpoint or self.endpoint, model))
-        return candidates
-
-    def find(self, endpoint: str, key: str, prompt: Prompt) -> Judgement | None:
-        """Return the judgement in the first usable reply; replies of an unknown endpoint come last."""
-        usable = self.find_all((endpoint, key), prompt) or self.find_all(("", key), prompt)
+    def find(self, call: Call) -> Judgement | None:
+        """Return the judgement in the first usable reply to a call."""
+        usable = self.find_all(call)
         return usable[0] if usable else None
 
-    def find_all(self, place: tuple[str, str], prompt: Prompt) -> list[Judgement]:
-        """Return the judgement in each usable reply at a place."""
-        if place in self.judgements:
-            return self.judgements[place]
-        found = []
-        for reply in self.replies.get(place, ()):
-            with suppress(InvalidReply):
-                found.append(reply.read(prompt, self.answers.get(place[1], "")))
-        if found and place[1] in self.answers:  # else of a batch that this run did not ask for
-            self.judgements[place] = found
-        return found
+    def find_all(self, call: Call) -> list[Judgement]:
+        """Return the judgement in each usable reply to a call."""
+        if call.key not in self.judgements:
+            found = []
+            for reply in self.replies.get(call.key, ()):
+                # Another model may have the same name elsewhere. Version 2 did not keep the endpoint.
+                is_from_here = fold_endpoint(reply.endpoint) in ("", self.endpoint)
+                if is_from_here or not self.asks_service:
+                    with suppress(InvalidReply):
+                        found.append(call.read(reply))
+            self.judgements[call.key] = found
+        return self.judgements[call.key]
 
     def list_todo(self, calls: Iterable[Call]) -> list[Call]:
-        """Return what is to be asked: equal requests once, nothing that is stored or under way in a batch."""
-        under_way = self.find_under_way(self.endpoint)
+        """Return what is to be asked: equal requests once, and nothing that is stored."""
         todo: dict[str, Call] = {}
         for call in calls:
-            if call.key not in under_way and self.find(self.endpoint, call.key, call.prompt) is None:
+            if self.find(call) is None:
                 todo.setdefault(call.key, call)
         return list(todo.values())
-
-    def find_under_way(self, endpoint: str) -> set[str]:
-        """Return the keys of the requests in batches that have not ended."""
-        return set(flatten(self.list_missing(endpoint, note) for note in self.list_batches(endpoint)))
-
-    def list_missing(self, endpoint: str, note: BatchNote) -> list[str]:
-        prompt = PROMPTS[note.prompt]
-        return [request.key for request in note.requests if self.find(endpoint, request.key, prompt) is None]
 
     def read(self) -> None:
         """Add what the file holds, if it exists. Raises OSError, or UsageError if it is mostly unreadable."""
@@ -5054,34 +4849,19 @@ class Journal(msgspec.Struct):
             raise UsageError(f"{self.path}: {self.unreadable} of {n_lines} lines cannot be read: {advice}")
 
     def read_line(self, line: bytes) -> bool:
-        """Store what a line holds. Return False if it is neither a reply nor a note on a batch."""
+        """Store what a line holds. Return False if that is no reply, nor a note of version 5 on a batch."""
         with suppress(*JSON_ERRORS):
             reply = decode_json(Reply, line)
             if reply.key and reply.content:
-                source = Candidate(fold_endpoint(reply.endpoint), reply.requested or reply.model)
+                model = reply.requested or reply.model
                 if reply.instead_of:
-                    self.withdrawn[source.model] = reply.instead_of
-                self.replies.setdefault((source.endpoint, reply.key), []).append(reply)
-                self.times[source] = max(self.times.pop(source, ""), str(reply.time or ""))
+                    self.withdrawn[model] = reply.instead_of
+                self.replies.setdefault(reply.key, []).append(reply)
+                self.models.pop(model, None)
+                self.models[model] = None
                 return True
-        with suppress(*JSON_ERRORS):
-            note = decode_json(BatchNote, line)
-            if note.prompt in PROMPTS and note.age >= timedelta(0):  # raises an error for a wrong time
-                self.remember_note(note)
-                return True
+            return bool(reply.batch_file)
         return False
-
-    def remember_note(self, note: BatchNote) -> None:
-        place = (fold_endpoint(note.endpoint), note.batch_file)
-        known = self.notes.setdefault(place, note)
-        known.batch = note.batch or known.batch
-        if note.unread:
-            known.unread = note.unread
-            known.time = note.time
-        if note.model:
-            self.times[Candidate(place[0], note.model)] = note.time
-        if note.ended:
-            del self.notes[place]
 
     def open(self) -> None:
         """Lock the file until it is closed, and read it. Raises UsageError if another run has the lock."""
@@ -5100,188 +4880,20 @@ class Journal(msgspec.Struct):
             if self.stream.read() != b"\n":  # the last line is torn
                 self.stream.write(b"\n")
 
-    def append(self, reply: Reply, model: str, call: CallId, repeat: int | None = None) -> None:
+    def append(self, reply: Reply, call: Call) -> None:
+        """Add a reply and pass it to the operating system. Raises OSError."""
         reply.key = call.key
-        reply.requested = model if model != reply.model else ""
-        reply.instead_of = self.withdrawn.get(model, "")
-        reply.system = call.system
-        reply.question_id = call.item_id
-        reply.repeat = repeat
-        self.write(reply)
-        self.replies.setdefault((self.endpoint, call.key), []).append(reply)
-
-    def write_note(self, note: BatchNote) -> None:
-        self.write(note)
-        self.remember_note(note)
-
-    def write(self, line: Reply | BatchNote) -> None:
-        """Add a line and pass it to the operating system. Raises OSError."""
-        line.time = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        data = encode_json(line) + b"\n"
+        reply.requested = call.model if call.model != reply.model else ""
+        reply.instead_of = self.withdrawn.get(call.model, "")
+        reply.system = call.request.system
+        reply.question_id = call.request.item_id
+        reply.repeat = call.request.repeat
+        reply.time = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        data = encode_json(reply) + b"\n"
         if self.stream.write(data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
-
-
-# -- Batches: half the price, within a day
-
-BATCH_LINES, BATCH_BYTES = 50_000, 100_000_000  # the limits of one batch file
-BATCH_ENDPOINT: Literal["/v1/chat/completions"] = "/v1/chat/completions"
-BATCH_HOURS = 24
-LAG_HOURS = 1 / 60  # by which the service's list of batches may be late
-
-
-class BatchResult(msgspec.Struct):
-    """A line of a batch's results; without `custom_id` what is wrong with the whole batch."""
-
-    custom_id: str = ""
-    response: Any = None
-    error: Any = None
-
-
-class Batches(msgspec.Struct):
-    """Judging by the Batch API. A run submits, and every later run collects what has ended."""
-
-    service: Service
-    journal: Journal
-    judging: Judging
-    under_way: list[str] = []  # IDs, each with how far the batch is
-
-    def submit(self, calls: Sequence[Call]) -> None:
-        for content, chunk in split_batch_files(calls):
-            with self.service.explain_errors():
-                file = self.service.client.files.create(file=("judgements.jsonl", content), purpose="batch")
-                file_id = str(file.id)
-                endpoint = self.service.endpoint.name
-                requests = [call.id for call in chunk]
-                note = BatchNote(file_id, endpoint, chunk[0].model, chunk[0].request.prompt, requests)
-                self.journal.write_note(note)  # first: if the next response is lost there is a batch
-                client = self.service.client.with_options(max_retries=0)  # a retry could make a second batch
-                batch = client.batches.create(
-                    input_file_id=file_id, endpoint=BATCH_ENDPOINT, completion_window=f"{BATCH_HOURS}h"
-                )
-            self.journal.write_note(BatchNote(file_id, endpoint, batch=batch.id))
-            self.under_way.append(f"{batch.id}: {len(chunk)} requests are sent")
-
-    def collect(self) -> None:
-        """Store the results of every batch that has ended. Raises ModelWithdrawn if the model is."""
-        for note in self.journal.list_batches(self.journal.endpoint):
-            if not self.journal.list_missing(self.journal.endpoint, note):  # it could not be read for a day
-                continue
-            with self.service.explain_errors():
-                state = self.fetch(note)
-                if not hasattr(state, "status"):  # nothing, or an HTML page
-                    self.wait_for(note, "not found")
-                elif state.status in ("completed", "failed", "expired", "cancelled"):
-                    self.store_results(note, state)
-                else:
-                    counts = state.request_counts
-                    done = state.status
-                    if counts:  # not while the file is being validated
-                        done = f"{counts.completed + counts.failed} of {counts.total} done"
-                    self.under_way.append(f"{state.id}: {done}")
-
-    def fetch(self, note: BatchNote) -> Any:
-        """Return the state of a batch; None if the service does not find it."""
-        import groq
-
-        if note.batch:
-            with suppress(groq.NotFoundError):
-                return self.service.client.batches.retrieve(note.batch)
-            return None
-        for state in self.service.client.batches.list().data:  # the response to its creation was lost
-            if state.input_file_id == note.batch_file:
-                self.journal.write_note(BatchNote(note.batch_file, note.endpoint, batch=state.id))
-                return state
-        return None
-
-    def wait_for(self, note: BatchNote, why: str) -> None:
-        """Leave a batch that cannot be read to later runs for a day: once is no proof that it is lost."""
-        if note.batch and not note.unread:
-            self.journal.write_note(BatchNote(note.batch_file, note.endpoint, unread=why))
-        name = note.batch or note.batch_file
-        # Without an ID it may never have been created: its requests may soon be asked again.
-        if note.age <= timedelta(hours=BATCH_HOURS if note.batch else LAG_HOURS):
-            self.under_way.append(f"{name}: {why}")
-        else:
-            self.service.notify(f"Batch {name}: {why}. It is not waited for any longer.")
-            self.journal.remember_note(BatchNote(note.batch_file, note.endpoint, ended=why))  # in this run
-
-    def store_results(self, note: BatchNote, state: Any) -> None:
-        """Store the results of a batch, which has ended if all that its counts say could be read."""
-        prompt = PROMPTS[note.prompt]
-        requests = {request.key: request for request in note.requests}
-        executed: dict[str, bool] = {}  # the requests that have a result
-        problems: Counter[str] = Counter()
-        withdrawn = ""
-        usage = NO_USAGE
-        for result in self.read_results(state):
-            key = result.custom_id
-            if key in requests:
-                executed[key] = "status_code" in only_dict(result.response) or executed.get(key, False)
-            try:
-                reply = self.read_reply(result)
-                reply.read(prompt, self.journal.answers.get(key, ""))
-            except InvalidReply:
-                problems["no usable text" if prompt.reply_fields else "no score"] += 1
-            except ServiceError as error:
-                problems[str(error)] += 1
-                withdrawn = error.message if error.code in WITHDRAWN_CODES else withdrawn
-            else:
-                if key in requests and self.journal.find(self.journal.endpoint, key, prompt) is None:
-                    reply.batch = state.id
-                    usage += reply.usage
-                    self.journal.append(reply, note.model, requests[key])
-        counts = state.request_counts
-        n_expected = counts.completed + counts.failed if counts else 0
-        n_read = sum(executed.values())
-        if n_read < n_expected and len(executed) < len(requests):
-            self.wait_for(note, f"{n_read} of {n_expected} results can be read")
-            return
-        n_done = len(requests) - len(self.journal.list_missing(self.journal.endpoint, note))
-        parts = [f"{n_done} of {len(requests)} calls"]
-        parts += [f"{count} {what}" for what, count in problems.most_common(MAX_NAMES_SHOWN)]
-        parts.append(self.judging.describe_usage(note.model, usage, usage))
-        self.journal.write_note(BatchNote(note.batch_file, note.endpoint, ended=state.status))
-        self.service.notify(f"Batch {state.id} {state.status}: {', '.join(parts)}.")
-        if withdrawn and note.model == self.judging.model:
-            raise ModelWithdrawn(withdrawn)
-
-    def read_results(self, state: Any) -> Iterator[BatchResult]:
-        for problem in (state.errors and state.errors.data) or ():
-            yield BatchResult(error={"code": problem.code, "message": problem.message})
-        for file_id in filter(None, (state.output_file_id, state.error_file_id)):
-            with suppress(ServiceError), self.service.explain_errors():  # then results are missing
-                for line in self.service.client.files.content(file_id).read().splitlines():
-                    with suppress(*JSON_ERRORS):
-                        yield decode_json(BatchResult, line)
-
-    def read_reply(self, result: BatchResult) -> Reply:
-        response = only_dict(result.response)
-        body = response.get("body")
-        status = response.get("status_code")
-        if status != 200 or not isinstance(body, dict):
-            raise self.service.read_error(result.error or body, status, "no reply", {})
-        with self.service.explain_errors():
-            return self.service.read_completion(body)
-
-
-def split_batch_files(calls: Iterable[Call]) -> Iterator[tuple[bytes, list[Call]]]:
-    """Yield the content of each batch file with its calls, within the limits and all with one prompt."""
-    content = bytearray()
-    chunk: list[Call] = []
-    # A note has one prompt: without an order, calls whose prompts alternate would be a batch each.
-    for call in sorted(calls, key=lambda call: call.request.prompt):
-        line = {"custom_id": call.key, "method": "POST", "url": BATCH_ENDPOINT, "body": call.body}
-        data = encode_json(line) + b"\n"
-        is_full = len(chunk) == BATCH_LINES or len(content) + len(data) > BATCH_BYTES
-        if chunk and (is_full or call.request.prompt != chunk[0].request.prompt):
-            yield bytes(content), chunk
-            content.clear()
-            chunk = []
-        content += data
-        chunk.append(call)
-    if chunk:
-        yield bytes(content), chunk
+        self.replies.setdefault(call.key, []).append(reply)
+        self.judgements.pop(call.key, None)
 
 
 # ------------------------------------------------------------------ 9. Reports
@@ -6094,7 +5706,7 @@ class Command:
         return []
 
     def find_last_model(self) -> str:
-        """Return the model that judged the last results, where several of the journal may count; or ""."""
+        """Return the model that the newest results name, which judges again; "" if they name none."""
         return ""
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
@@ -6134,33 +5746,20 @@ class Command:
         return report._replace(parts=[*report.parts, gate], checks=self.list_checks())
 
     def render_plan(self) -> str:
-        judge = make_judge(self, Console(None, None))
-        journal = judge.journal
-        journal.read()
+        judge = open_judge(self, Console(None, None))
         judge.choose(list(self.requests()))
         calls = judge.calls
         if not calls:
             return "No model is asked."
         judging = judge.judging
-        sent = journal.find_under_way(journal.endpoint)
-        n_sent = sum(call.key in sent for call in calls)
-        todo = journal.list_todo(calls)
-        open_keys = {call.key for call in todo}
-        n_stored = sum(call.key not in open_keys for call in calls) - n_sent
-        usage = sum(map(estimate_usage, todo), NO_USAGE)
-        cost, most_usd = judging.estimate_cost(todo, is_batch=self.options.batch)
-        name = judging.model
-        if judge.choice:  # not the usual model, so it may be another's successor, or at another endpoint
-            name = judge.name_candidate(Candidate(journal.endpoint, name))
+        todo = judge.journal.list_todo(calls)
+        n_stored = sum(judge.journal.find(call) is not None for call in calls)
         lines = [
-            f"With {name}:",
-            f"  {self.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already",
-            *([f"  Under way in batches: {n_sent}"] if n_sent else []),
-            f"  Calls to make: {len(todo)}",
-            f"  Tokens (estimated): {usage.prompt} in, {usage.completion} out",
-            "  Cost: unknown for this model" if most_usd is None else f"  Cost (estimated): {cost}",
+            f"{self.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already",
+            f"Calls to make: {len(todo)}",
+            *judging.describe_plan(todo),
         ]
-        return "\n".join(lines)
+        return "\n  ".join([f"With {judging.model_name}:", *lines])
 
     def run(self, console: Console) -> int:
         # All input is read before the first call is paid for, and warnings are printed before it, too: who
@@ -6215,38 +5814,32 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
     if command.needs_judge:
         raise explain_no_reply(command, judging)
     if not judging.unavailable:
-        console.error(f"{API_KEY} is not set: answers are not judged.{advise_on_other_key()}")
+        console.error(f"{API_KEY} is not set: answers are not judged.")
     return {}, Judging(activity=command.activity, where=judging.where, unavailable=judging.unavailable)
 
 
 def explain_no_reply(command: Command, judging: Judging) -> Exception:
     if judging.unavailable:
         return JudgeUnavailable(judging.unavailable + judging.where)
-    advice = f"set {API_KEY}, or see --dry-run{advise_on_other_key()}"
+    advice = f"set {API_KEY}, or see --dry-run"
     if command.options.journal_only:  # from Python, where there are no options
         advice = f"{command.journal_file} has no {command.noun}, so name a judge: judge=MODEL"
     return UsageError(f"this needs a model: {advice}")
 
 
-def make_judge(command: Command, console: Console) -> Judge:
-    """Return a command's judge with an empty journal and without the service."""
+def open_judge(command: Command, console: Console, resources: ExitStack | None = None) -> Judge:
+    """Return a command's judge with its journal and, with a key, the service, while `resources` are open."""
     options = command.options
     price = Price(*options.price) if options.price else None
     judging = Judging(activity=command.activity, noun=command.noun, price=price, repeats=options.repeats)
+    endpoint = find_endpoint()
     asks_service = bool(find_api_key()) and not options.journal_only
-    journal = Journal(command.journal_file, fold_endpoint(find_endpoint().name), asks_service)
+    journal = Journal(command.journal_file, fold_endpoint(endpoint.name), asks_service)
     last = command.find_last_model
-    return Judge(journal, None, judging, options, console.note, find_last_model=last)
-
-
-def open_judge(command: Command, console: Console, resources: ExitStack) -> Judge:
-    """Return a command's judge with its journal and, with a key, the service, while `resources` are open."""
-    judge = make_judge(command, console)
-    journal = judge.journal
-    if journal.asks_service:
-        endpoint = find_endpoint()
-        judge.judging.where = "" if endpoint.name.startswith(GROQ_URL) else f" (asked: {endpoint.name})"
-        judge.service = Service(endpoint, command.options, console.note, resources)
+    judge = Judge(journal, None, judging, options, console.note, find_last_model=last)
+    if asks_service and resources is not None:
+        judging.where = "" if endpoint.name.startswith(GROQ_URL) else f" (asked: {endpoint.name})"
+        judge.service = Service(endpoint, options, console.note, resources)
         if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", endpoint.name):
             advice = "answers and the key travel in the open: use https."
             console.warn(WarningRecord(f"{endpoint.name}: {advice}"))
@@ -6478,7 +6071,7 @@ class JudgeOptions(Options):
 
     judge_model: str | None = option(
         None,
-        f"use this model only (default: the journal's, or {DEFAULT_JUDGE_MODEL})",
+        f"use this model (default: that of the last results or of the journal, or {DEFAULT_JUDGE_MODEL})",
         "--model",
     )
     dry_run: bool = option(False, "show calls, tokens and price; send nothing")
@@ -6486,19 +6079,18 @@ class JudgeOptions(Options):
         None, "dollars per million tokens, if unknown", nargs=2, type=parse_amount, metavar=("IN", "OUT")
     )
     max_usd: float | None = option(None, "stop before it costs more", type=parse_amount, metavar="DOLLARS")
-    batch: bool = option(False, "use Groq's Batch API: half the price; run again within a day to collect")
     workers: int = option(8, "calls at a time (default: 8)", type=parse_workers, metavar="N")
     rpm: int | None = option(None, "requests per minute (default: learned)", metavar="N")
     delay: float = option(0.0, "pause between calls (default: 0)", type=parse_amount, metavar="SECONDS")
     timeout: float = option(
         TIMEOUT_S,
-        f"give a call up after this (default: {TIMEOUT_S:.0f})",
+        f"give a call up if nothing arrives for so long (default: {TIMEOUT_S:.0f})",
         type=parse_seconds,
         metavar="SECONDS",
     )
     repeats: int = option(1, "ask for each judgement N times, and use the mean (default: 1)", metavar="N")
     journal_only: bool = False  # whether nothing is sent even if there is a key
-    follows_journal: ClassVar[bool] = False  # whether its judge is used if no model is named
+    follows_journal: ClassVar[bool] = False  # whether any of its models is used if none is named
 
 
 # ------------------------------------------------------------------ 11. A split's inputs
@@ -8335,13 +7927,12 @@ def summarize_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> d
     judgements = list(flatten(row.repeats for row in outcomes if row))
     replies = [judgement.reply for judgement in judgements if judgement.reply]
     usage = sum((reply.usage for reply in replies), NO_USAGE)
-    batched = sum((reply.usage for reply in replies if reply.batch), NO_USAGE)
     return {
         "judgements": len(judgements),
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
         "cached_tokens": usage.cached,
-        "cost_usd": judging.compute_cost(judging.model, usage, batched),
+        "cost_usd": judging.compute_cost(judging.model, usage),
     }
 
 
@@ -13057,7 +12648,7 @@ def run_silently(
         raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
     try:
         if isinstance(judge, str) and not find_api_key():
-            raise UsageError(f"set {API_KEY} to judge with {judge}{advise_on_other_key()}")
+            raise UsageError(f"set {API_KEY} to judge with {judge}")
         command.read()
         command.needs_judge = bool(options.criteria)  # without a judge they would have no scores
         with ExitStack() as resources:

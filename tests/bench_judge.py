@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 
 import groq
 
-from groq_server import BatchScript, Call, Faults, GroqServer, Limits, Reply, score_reply, scripted_score
+from groq_server import Call, Faults, GroqServer, Limits, Reply, score_reply, scripted_score
 
 ROOT = Path(__file__).resolve().parent.parent
 JOURNAL, RESULTS = "dev_judgements.jsonl", "dev_evaluation.json"
@@ -34,7 +34,6 @@ WORKERS = 8  # by default
 JUDGEMENTS = 500
 LATENCY_S = 0.2
 TIMEOUT = ("--timeout", "2")  # where calls hang
-BATCHED, BATCHED_QUICK = 100_000, 10_000
 
 program = ROOT / "evaluation.py"  # that is measured
 
@@ -256,29 +255,6 @@ def kill(quick: bool) -> Rows:
     yield Row(f"{name}: runs that failed, results that differ", sum(codes) + differ, "<=", 0)
 
 
-def batch(quick: bool) -> Rows:
-    """Batches: submitted, collected, and the same command again with nothing left to do."""
-    count = BATCHED_QUICK if quick else BATCHED
-    with new_split(count) as folder, GroqServer(give_score, batches=BatchScript(polls=2)) as server:
-        run_program(folder, server.url, "--batch")
-        finish_batches(server.url)
-        codes = [run_program(folder, server.url), run_program(folder, server.url, "--batch")]
-        n_scored = len(read_scores(folder))
-    n_sent = sum(len(batch.lines) for batch in server.batches.values())
-    name = f"{count} in batches"
-    yield Row(f"{name}: scored", n_scored, ">=", count)
-    yield Row(f"{name}: lines sent twice", n_sent - count, "<=", 0)
-    yield Row(f"{name}: calls, and runs that failed", len(server.calls) + sum(codes), "<=", 0)
-
-
-def finish_batches(url: str) -> None:
-    """Retrieve all batches until each has ended."""
-    with groq.Groq(api_key="any", base_url=url, timeout=300) as client:
-        for created in client.batches.list().data:
-            while client.batches.retrieve(created.id).status != "completed":
-                pass
-
-
 def repeats(quick: bool) -> Rows:
     """Three repeats against one, each with an empty journal."""
     count = 100 if quick else JUDGEMENTS
@@ -296,10 +272,8 @@ def markers(quick: bool) -> Rows:
     count = 2_000 if quick else 10_000
     models = ("openai/gpt-oss-20b", "llama-3.1-8b-instant", "openai/gpt-oss-120b")
     times = []
-    with new_split(count) as folder, GroqServer(give_score, batches=BatchScript(polls=2)) as server:
+    with new_split(count) as folder, GroqServer(give_score) as server:
         for model in models[::-1]:
-            run_program(folder, server.url, "--batch", "--model", model)
-            finish_batches(server.url)
             run_program(folder, server.url, "--model", model)
             if model in (models[-1], models[0]):
                 times.append(min(time_run(folder, server.url, models[-1]) for _ in range(3)))
@@ -319,7 +293,7 @@ def time_run(folder: Path, url: str, model: str) -> float:
 # ------------------------------------------------------------------ Command line
 
 BENCHMARKS: dict[str, Callable[[bool], Rows]] = {
-    run.__name__: run for run in (throughput, pacing, below, faults, kill, batch, repeats, markers)
+    run.__name__: run for run in (throughput, pacing, below, faults, kill, repeats, markers)
 }
 LONG = ("pacing", "below")
 

@@ -307,7 +307,6 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     same address: to the program it is the same endpoint.
     """
     monkeypatch.setattr(evaluation, "BACKOFF_S", 0.001)
-    monkeypatch.setattr("groq._base_client.INITIAL_RETRY_DELAY", 0.001)  # of requests about batches
     monkeypatch.setattr(evaluation, "GRACE_S", 0.1)
     monkeypatch.setattr(httpx, "create_ssl_context", lambda: NO_CERTIFICATES)
     port = 0

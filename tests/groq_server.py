@@ -1,8 +1,8 @@
-"""A loopback server that speaks Groq's protocol for chat completions and batches.
+"""A loopback server that speaks Groq's protocol for chat completions.
 
-A test passes a function from Call to Reply, which answers calls as well as the lines of batches:
+A test passes a function from Call to Reply:
 
-    with GroqServer(lambda call: score_reply(4), batches=BatchScript(polls=2)) as server:
+    with GroqServer(lambda call: score_reply(4)) as server:
         client = groq.Groq(api_key="any", base_url=server.url, max_retries=0)
 
 It listens on 127.0.0.1 only. `python groq_server.py 0.2` runs it as a process of its own, for benchmarks,
@@ -21,9 +21,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from aiohttp import web
@@ -38,33 +38,29 @@ TPM, TPD = "tokens per minute (TPM)", "tokens per day (TPD)"
 ACCOUNT = "model `{model}` in organization `org_loopback` service tier `on_demand`"
 UPGRADE = "Upgrade to Dev Tier today at https://console.groq.com/settings/billing"
 
-ENDPOINT = "/v1/chat/completions"
-
 
 # ------------------------------------------------------------------ Calls and replies
 
 
 @dataclass(frozen=True)
 class Call:
-    """A request for a chat completion, or a line of a batch."""
+    """A request for a chat completion."""
 
-    number: int  # from 0 in order of arrival, separately for calls and lines
+    number: int  # from 0 in order of arrival
     body: dict[str, Any]
-    headers: dict[str, str]  # none of a line
-    arrived_s: float  # time.monotonic(); 0 for a line
-    custom_id: str | None = None  # of a line
+    headers: dict[str, str]
+    arrived_s: float  # time.monotonic()
 
 
 @dataclass(frozen=True)
 class Reply:
-    """The response to a call: sent, never sent (hang), half sent (tear), sent a byte each 50 ms (drip), or
-    the connection is closed."""
+    """The response to a call: sent, never sent (hang), half sent (tear), or the connection is closed."""
 
     status: int
     body: bytes | Callable[[Call], bytes]
     headers: Pairs = JSON_TYPE
     latency_s: float = 0.0  # in addition to the server's
-    act: Literal["send", "hang", "drop", "tear", "drip"] = "send"
+    act: Literal["send", "hang", "drop", "tear"] = "send"
 
     def body_for(self, call: Call) -> bytes:
         return self.body(call) if callable(self.body) else self.body
@@ -196,10 +192,6 @@ def drop() -> Reply:
     return Reply(0, b"", act="drop")
 
 
-def drip(content: bytes) -> Reply:
-    return Reply(200, content, act="drip")
-
-
 def tear(content: bytes) -> Reply:
     return Reply(200, content, act="tear")
 
@@ -323,182 +315,15 @@ class Quota:
         }
 
 
-# ------------------------------------------------------------------ Batches
-
-ENDS = ("completed", "failed", "expired", "cancelled")
-
-
-@dataclass(frozen=True)
-class BatchScript:
-    """How a batch proceeds: a step whenever it is retrieved. Its last line is answered first."""
-
-    polls: int = 0  # how often it is found in progress: of several times the first in validation
-    end: Literal["completed", "failed", "expired", "cancelled"] = "completed"
-    code: str = "processing_failed"
-    problem: str = "The batch could not be processed."
-    answered: int | None = None  # lines, if it expires or is cancelled; its error file lists the others
-
-
-@dataclass(frozen=True)
-class Late:
-    """The request takes effect, but the client gets this reply. By default it gets no answer at all."""
-
-    reply: Reply = field(default_factory=drop)
-
-
-# By method and path of a request to files or batches: None answers it, a Reply also replaces its effect.
-Disturb = Callable[[str, str], Reply | Late | None]
-
-
-@dataclass
-class Batch:
-    id: str
-    input_file_id: str
-    script: BatchScript
-    lines: list[bytes]
-    status: str = "validating"
-    polled: int = 0
-    n_completed: int = 0
-    n_failed: int = 0
-    output_file_id: str | None = None
-    error_file_id: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        problem = {"code": self.script.code, "message": self.script.problem, "line": None}
-        counts = {"total": len(self.lines), "completed": self.n_completed, "failed": self.n_failed}
-        names = ("id", "input_file_id", "output_file_id", "error_file_id", "status")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "errors": {"object": "list", "data": [problem]} if self.status == "failed" else None,
-            "expires_at": int(time.time()) + 86_400,
-            "request_counts": None if self.status == "validating" else counts,
-        }
-
-
-def read_lines(content: bytes) -> list[bytes]:
-    """Return the lines of a batch's file. What Groq would refuse raises, which fails the test."""
-    lines = content.removesuffix(b"\n").split(b"\n")
-    requests = [json.loads(line) for line in lines]
-    assert len(lines) <= 50_000
-    assert len({request["custom_id"] for request in requests}) == len(lines)
-    assert all((request["method"], request["url"]) == ("POST", ENDPOINT) for request in requests)
-    return lines[::-1]
-
-
-def parse_line(number: int, line: bytes) -> Call:
-    request = json.loads(line)
-    return Call(number, request["body"], {}, 0.0, request["custom_id"])
-
-
-def result_line(call: Call, reply: Reply | None, problem: dict[str, str] | None = None) -> bytes:
-    """Return a line of results. It is plain UTF-8: U+2028, for instance, is not escaped."""
-    response = None
-    if reply is not None:
-        content = reply.body_for(call)
-        try:
-            body = json.loads(content)
-        except ValueError:
-            body = content.decode(errors="replace")
-        response = {"status_code": reply.status, "body": body}
-    result = {"custom_id": call.custom_id, "response": response, "error": problem}
-    return json.dumps(result, ensure_ascii=False).encode(errors="replace") + b"\n"
-
-
-class BatchService:
-    """The files and batches of a server."""
-
-    def __init__(self, answer: Callable[[Call], Reply], scripts: Sequence[BatchScript]) -> None:
-        self.files: dict[str, bytes] = {}
-        self.batches: dict[str, Batch] = {}
-        self._answered_lines: list[bytes] = []
-        self._answer = answer
-        self._scripts = scripts
-
-    @property
-    def batch_calls(self) -> list[Call]:
-        """The lines that were answered. They are parsed each time, to save memory."""
-        return [parse_line(number, line) for number, line in enumerate(self._answered_lines)]
-
-    def upload(self, content: bytes) -> Reply:
-        assert len(content) <= 100_000_000
-        return json_reply({"id": self._add_file(content), "object": "file", "bytes": len(content)})
-
-    def _add_file(self, content: bytes) -> str:
-        file_id = f"file_loopback_{len(self.files) + 1}"
-        self.files[file_id] = content
-        return file_id
-
-    def create(self, order: dict[str, Any]) -> Reply:
-        assert (order["endpoint"], order["completion_window"]) == (ENDPOINT, "24h")
-        file_id = order["input_file_id"]
-        if file_id not in self.files:
-            return not_found(file_id)
-        script = self._scripts[min(len(self.batches), len(self._scripts) - 1)]
-        batch_id = f"batch_loopback_{len(self.batches) + 1}"
-        batch = Batch(batch_id, file_id, script, read_lines(self.files[file_id]))
-        self.batches[batch_id] = batch
-        return json_reply(batch.as_json())
-
-    def retrieve(self, batch: Batch) -> Reply:
-        """Take the batch's next step and return its new state."""
-        n_polls = batch.script.polls
-        if batch.status not in ENDS and batch.polled == n_polls:
-            self._finish(batch, batch.script.end)
-        elif batch.status not in ENDS:
-            batch.status = "in_progress" if batch.polled or n_polls == 1 else "validating"
-            batch.polled += 1
-            batch.n_completed = len(batch.lines) * batch.polled // (n_polls + 1)
-        return json_reply(batch.as_json())
-
-    def _finish(self, batch: Batch, end: str) -> None:
-        batch.status = end
-        if end == "failed":
-            return
-        answered = batch.lines[: None if end == "completed" else batch.script.answered]
-        results: list[bytes] = []
-        errors: list[bytes] = []
-        for line in answered:
-            call = parse_line(len(self._answered_lines), line)
-            self._answered_lines.append(line)
-            reply = self._answer(call)
-            (results if reply.status == 200 else errors).append(result_line(call, reply))
-        batch.n_failed = len(errors)
-        problem = {"code": f"batch_{end}", "message": f"Not executed before the batch was {end}."}
-        for line in batch.lines[len(answered) :]:
-            errors.append(result_line(parse_line(0, line), None, problem))
-        batch.n_completed = len(results)
-        if results:
-            batch.output_file_id = self._add_file(b"".join(results))
-        if errors:
-            batch.error_file_id = self._add_file(b"".join(errors))
-
-
-def json_reply(content: object) -> Reply:
-    return Reply(200, json.dumps(content).encode())
-
-
-def not_found(id: str) -> Reply:
-    return error(404, "not_found", f"`{id}` does not exist.")
-
-
-def parse_upload(body: bytes) -> bytes:
-    """Return the content of the file in a form. (aiohttp's own parser warns about itself.)"""
-    boundary = b"\r\n" + body.partition(b"\r\n")[0]
-    content = body.partition(b'filename="')[2].partition(b"\r\n\r\n")[2]
-    return content[: content.index(boundary)]
-
-
 # ------------------------------------------------------------------ Server
 
 
-class GroqServer(BatchService):
+class GroqServer:
     """Serve replies on 127.0.0.1 inside a with block, from an event loop in a thread.
 
-    `answer` runs on the event loop and is not called for requests that `limits` refuse. If it or `disturb`
-    raises, the client gets a 500, and the with block raises the exception at its end. The first batch takes
-    the first of several scripts, and so on; the last one is for all further batches. `disturb` is asked about
-    each request to files or batches. Batches have neither limits nor latency; `calls`, `status_counts` and
-    `in_flight_peak` leave them out. Without a `port` a free one is taken.
+    `answer` runs on the event loop and is not called for requests that `limits` refuse. If it raises, the
+    client gets a 500, and the with block raises the exception at its end. Without a `port` a free one is
+    taken.
     """
 
     def __init__(
@@ -507,16 +332,12 @@ class GroqServer(BatchService):
         *,
         limits: Limits | None = None,
         latency_s: float = 0.0,
-        batches: BatchScript | Sequence[BatchScript] | None = None,
-        disturb: Disturb | None = None,
         port: int = 0,
         prefix: str = "/openai/v1",
     ) -> None:
-        scripts = [batches] if isinstance(batches, BatchScript) else batches or [BatchScript()]
-        super().__init__(answer, scripts)
+        self._answer = answer
         self._quota = Quota(limits or Limits(), time.monotonic())
         self._latency_s = latency_s
-        self._disturb = disturb
         self.port = port
         self.prefix = prefix  # of the path of calls
         self._in_flight = 0
@@ -524,7 +345,6 @@ class GroqServer(BatchService):
         self.in_flight_peak = 0
         self.calls: list[Call] = []
         self.status_counts: Counter[int] = Counter()
-        self.visits: list[tuple[str, str]] = []
 
     def __enter__(self) -> GroqServer:
         self._loop = asyncio.new_event_loop()
@@ -544,9 +364,6 @@ class GroqServer(BatchService):
     async def _start(self) -> None:
         app = web.Application(client_max_size=0)  # 0: no limit
         app.router.add_post(f"{self.prefix}/chat/completions", self._handle_call)
-        for kind in ("files", "batches"):
-            for path in (f"/openai/v1/{kind}", f"/openai/v1/{kind}/{{rest:.*}}"):
-                app.router.add_route("*", path, self._handle_batches)
         # Cancellation: a call whose client has gone no longer counts as in flight. The timeout is how long a
         # call that hangs may delay the end of the server; aiohttp takes 0 for no timeout.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.05)
@@ -557,7 +374,7 @@ class GroqServer(BatchService):
 
     @contextmanager
     def _catch_failure(self) -> Iterator[None]:
-        """Keep the first exception of the test's functions, and answer with a 500."""
+        """Keep the first exception of the test's function, and answer with a 500."""
         try:
             yield
         except BaseException as failure:  # what pytest.fail raises is not an Exception
@@ -587,32 +404,6 @@ class GroqServer(BatchService):
         finally:
             self._in_flight -= 1
 
-    async def _handle_batches(self, request: web.Request) -> web.StreamResponse:
-        self.visits.append((request.method, request.path))
-        body = await request.read()
-        with self._catch_failure():
-            reply = self._disturb(request.method, request.path) if self._disturb else None
-            if not isinstance(reply, Reply):
-                done = self._respond(request, body)
-                reply = reply.reply if reply else done
-            content = reply.body_for(Call(0, {}, {}, 0.0))
-        return await send(request, reply, content, {})
-
-    def _respond(self, request: web.Request, body: bytes) -> Reply:
-        kind, *rest = request.path.removeprefix("/openai/v1/").split("/")
-        if not rest:
-            if request.method == "GET":  # newest first; it takes no step of theirs
-                return json_reply({"data": [row.as_json() for row in reversed(self.batches.values())]})
-            if kind == "batches":
-                return self.create(json.loads(body))
-            return self.upload(parse_upload(body))
-        id = rest[0]
-        if id not in (*self.files, *self.batches):
-            return not_found(id)
-        if kind == "batches":
-            return self.retrieve(self.batches[id])
-        return Reply(200, self.files[id], (("content-type", "application/octet-stream"),))
-
 
 async def send(request: web.Request, reply: Reply, body: bytes, more: dict[str, str]) -> web.StreamResponse:
     """Send a reply in the way that its `act` says, with more headers than its own."""
@@ -621,11 +412,6 @@ async def send(request: web.Request, reply: Reply, body: bytes, more: dict[str, 
         return web.Response(status=reply.status, body=body, headers=headers)
     if reply.act == "hang":
         await asyncio.Event().wait()
-    if reply.act == "drip" and request.transport is not None:
-        head = f"HTTP/1.1 {reply.status} OK\r\ncontent-length: {len(body)}\r\n\r\n"
-        for byte in head.encode() + body:
-            request.transport.write(bytes([byte]))
-            await asyncio.sleep(0.05)
     response = web.StreamResponse(status=reply.status, headers=headers)
     if reply.act == "tear":
         response.content_length = len(body)

@@ -617,14 +617,6 @@ def test_bad_usage(lamps: Project, monkeypatch: pytest.MonkeyPatch, arguments: s
     assert assert_refused(lamps, "answers", *arguments.split()) == [f"error: {message}"]
 
 
-def test_the_key_of_another_service_is_explained(lamps: Project) -> None:
-    outcome = lamps.run("answers", "a.json", *JUDGED, OPENAI_API_KEY="sk-of-another-service")
-    assert mentions(
-        outcome.err, "GROQ_API_KEY is not set", "GROQ_BASE_URL=https://api.openai.com/v1", "--model"
-    )
-    assert not mentions(outcome.err, "sk-of-another-service")
-
-
 def test_the_reference_check_includes_the_judge(project: Project, serve: Serve) -> None:
     """A dataset needs no answers for it."""
     project.write("a.json", rows("", ""))

@@ -22,7 +22,7 @@ from conftest import (
     question,
     table,
 )
-from groq_server import BatchScript, Call, GroqServer, Reply, completion, score_reply
+from groq_server import Call, GroqServer, Reply, completion, score_reply
 
 POLITE = "polite=Is the tone polite?"
 BREVITY = {"name": "brevity", "description": "How short is it?", "scale": {"1": "long", "5": "short"}}
@@ -167,13 +167,6 @@ def test_dry_run_and_limit_count_a_call_for_each_criterion(three: Project, serve
     three.run(*CRITERIA, "--limit", "1")
     assert [pasted(call) for call in server.calls] == ["It is d1."] * 4
     assert "Calls to make: 4\n" in three.run(*CRITERIA, "--dry-run").out
-
-
-def test_in_batches(three: Project, serve: Serve) -> None:
-    serve(judge, batches=BatchScript(polls=0))
-    assert three.run(*CRITERIA, "--batch").code == 3
-    outcome = three.run(*CRITERIA, "--batch")
-    assert (outcome.code, outcome.results["own"]["polite"]["avg_polite"]) == (0, 1 / 3)
 
 
 @table(

@@ -27,10 +27,11 @@ from conftest import (
     Serve,
     document,
     json_lines,
+    mentions,
     question,
     table,
 )
-from groq_server import ENDPOINT, Call, Reply, completion
+from groq_server import Call, Reply, completion
 
 STORED: dict[str, Any] = json.loads(Path(__file__).with_name("journal_keys.json").read_bytes())
 
@@ -245,46 +246,21 @@ def test_requests_and_keys_are_those_of_version_2_whose_journal_answers_without_
     assert keys_in(project) == stored
 
 
-# -- Batches
-
-BATCHED = {
-    "split": "split, JSON mode",
-    "answers": "answers, quality, strict schema",
-    "summaries": "summaries, JSON mode",
-    "generate": "generate rag, JSON mode",
-    "questions": "questions, strict schema",
-}
-
-
-@table("name", BATCHED)
-def test_lines_of_a_batch_are_the_same_requests_and_are_named_by_their_keys(
-    name: str, project: Project, serve: Serve
-) -> None:
-    server = serve(reply_to(name))
-    assert run_stored(project, name, "--batch").code == 3
-    assert run_stored(project, name).code == 0
-    assert keys_of(server.batch_calls) == STORED["keys"][name]
-    assert {call.custom_id for call in server.batch_calls} == set(STORED["keys"][name])
-    assert (keys_in(project), server.calls) == (set(STORED["keys"][name]), [])
+# -- Batches, which version 5 had
 
 
 @table("name", {name: name for name in STORED["batches"]})
-@table(
-    "n_notes, more",
-    {"without --batch": (2, []), "with --batch": (2, ["--batch"]), "answer was lost": (1, [])},
-)
-def test_a_batch_that_version_2_has_sent_is_collected(
-    name: str, n_notes: int, more: list[str], project: Project, serve: Serve
-) -> None:
-    """The journal notes the upload of the file, and then the batch."""
+def test_notes_on_batches_are_skipped(name: str, project: Project, serve: Serve) -> None:
     server = serve(reply_to(name))
+    inputs = project.files()
+    assert run_stored(project, name).code == 0
+    n_calls = len(server.calls)
     [(path, notes)] = STORED["batches"][name].items()
-    body = {"model": LLAMA}  # whatever was asked
-    keys = [request[0] for request in notes[0]["requests"]]
-    lines = [{"custom_id": key, "method": "POST", "url": ENDPOINT, "body": body} for key in keys]
-    server.upload(json_lines(*lines).encode())  # as file_loopback_1, which the stored notes name
-    server.create({"input_file_id": "file_loopback_1", "endpoint": ENDPOINT, "completion_window": "24h"})
-    project.write(path, json_lines(*notes[:n_notes]))
-    codes = [run_stored(project, name, *more).code for _ in range(2)]  # at first it is found in progress
-    assert (codes[-1], keys_in(project)) == (0, set(keys))
-    assert (server.calls, len(server.batches)) == ([], 1)
+    notes.append({"batch_file": "file_loopback_1", "ended": "completed", "time": "2026-11-24T05:33:02+00:00"})
+    replies = project.files()[path].decode()
+    for file in project.files().keys() - inputs.keys():
+        (project.folder / file).unlink()
+    project.write(path, json_lines(*notes) + replies)
+    outcome = run_stored(project, name)
+    assert (outcome.code, len(server.calls)) == (0, n_calls)
+    assert not mentions(outcome.err, "unreadable")

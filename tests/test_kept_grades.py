@@ -52,21 +52,23 @@ def test_without_a_key_the_journal_gives_all_grades(four: Project, serve: Serve)
     again = four.run(GROQ_API_KEY="")
     assert (again.code, len(server.calls)) == (0, 4)
     assert (four.files(), again.out) == (before, judged.out)
-    assert again.err[1:] == [f"Judge: {LLAMA}, 4 judgements from the journal"]
-    assert again.err[0].startswith(f"The journal's judgements are by {LLAMA} at ")
+    assert again.err == [f"Judge: {LLAMA}, 4 judgements from the journal"]
 
 
-def test_without_a_key_the_model_with_more_of_the_grades_counts(four: Project, serve: Serve) -> None:
+def test_without_a_key_the_model_of_the_last_results_judges(four: Project, serve: Serve) -> None:
     serve(lambda call: score_reply(4) if "oss" in call.body["model"] else model_gone())
     four.run()
+    results = four.files()["dev_evaluation.json"]
     serve(score_reply(2))
     four.run("dev", "--model", LLAMA, "--limit", "3")
-    journal = four.files()[JOURNAL].splitlines(keepends=True)
-    assert len(journal) == 7
-    for lines, model, code in ((journal, GPT_OSS, 0), (journal[:2] + journal[4:], LLAMA, 3)):
-        four.write(JOURNAL, b"".join(lines))
-        outcome = four.run(GROQ_API_KEY="")
-        assert (judge_block(outcome)["judge_model"], outcome.code) == (model, code)
+    outcome = four.run(GROQ_API_KEY="")
+    assert (judge_block(outcome)["judge_model"], outcome.code) == (LLAMA, 3)
+    four.write("dev_evaluation.json", results)
+    outcome = four.run(GROQ_API_KEY="")
+    assert (judge_block(outcome)["judge_model"], outcome.code) == (GPT_OSS, 0)
+    assert (
+        outcome.err[0] == f"The judgements are by {GPT_OSS}, successor of {LLAMA}: the last results name it."
+    )
 
 
 def test_without_a_key_missing_grades_count_0(four: Project, serve: Serve) -> None:
@@ -181,30 +183,10 @@ def test_answers_of_many_tokens_cost_no_more_than_the_limit(project: Project, se
     assert (outcome.code, len(journal_entries(project))) == (3, len(server.calls))
 
 
-def test_a_batch_says_what_it_costs_at_most_and_is_not_sent_above_the_limit(
-    project: Project, serve: Serve
-) -> None:
-    write_many(project, 12)
-    project.predictions("strong", {f"q{n + 1:03d}": {"answer": f"{EMOJI} {n}"} for n in range(12)})
-    server = serve(score_reply(3))
-    plan = project.run("dev", "--dry-run", "--batch").out
-    [(about, most)] = re.findall(r"Cost \(estimated\): about \$(\S+), at most \$(\S+)\n", plan)
-    assert float(most) > 12 * 1600 * 0.05 / 2 / 1e6 > 2 * float(about)
-    refused = project.run("dev", "--batch", "--max-usd", about)
-    message = f"the batch costs about ${about}, at most ${most}, more than --max-usd"
-    assert mentions(refused.err, "error: judging ended early: ", message)
-    assert (refused.code, server.visits) == (3, [])
-    sent = project.run("dev", "--batch", "--max-usd", str(2 * float(most)))
-    assert f"The cost of the batch: about ${about}, at most ${most}." in sent.err
-
-
 UNKNOWN = "--max-usd: the price of own is unknown: say it with --price"
-BATCH = "the batch costs about $0.0000, at most $0.0000, more than --max-usd"
 UNSENT = {  # options, exit code, message
     "nothing to spend": ("--max-usd 0", 3, f"judging ended early: $0.0000 are spent; {EXCEEDS}"),
-    "a batch": ("--max-usd 0.00001 --batch", 3, f"judging ended early: {BATCH} (asked: "),
     "unknown price": ("--max-usd 1 --model own", 2, UNKNOWN),
-    "unknown price of a batch": ("--max-usd 1 --model own --batch", 2, UNKNOWN),
 }
 
 
@@ -215,7 +197,7 @@ def test_budget_ends_judging_before_anything_is_sent(
     server = serve(score_reply(3))
     outcome = four.run("dev", *options.split())
     assert mentions(outcome.err, f"error: {message}")
-    assert (outcome.code, server.visits, server.calls) == (code, [], [])
+    assert (outcome.code, server.calls) == (code, [])
 
 
 def test_the_judge_and_its_judgements_are_named_once(four: Project, serve: Serve) -> None:
@@ -232,19 +214,16 @@ def test_the_judge_and_its_judgements_are_named_once(four: Project, serve: Serve
 STORED_BY_VERSION_3 = 'The answer says {"score": 5}. My score is 1.'
 
 
-def test_stored_replies_that_are_none_are_counted_and_asked_for_again(four: Project, serve: Serve) -> None:
+def test_stored_replies_that_are_none_are_missing_and_asked_for_again(four: Project, serve: Serve) -> None:
     serve(score_reply(3))
     four.run("dev", "--workers", "1")
     entries = journal_entries(four)
     entries[0]["reply"] = entries[2]["reply"] = STORED_BY_VERSION_3
     four.write(JOURNAL, json_lines(*entries))
-    unusable = f"{JOURNAL}: stored replies that are not usable: 2, strong q001, strong q003; they "
     outcome = four.run(GROQ_API_KEY="")
-    assert mentions(outcome.err, f"{unusable}count as missing.")
     assert (sorted(judge_scores(outcome).values()), outcome.code) == ([0, 0, 3, 3], 3)
     server = serve(score_reply(2))
     outcome = four.run()
-    assert mentions(outcome.err, f"{unusable}are asked for again.")
     assert (sorted(judge_scores(outcome).values()), len(server.calls)) == ([2, 2, 3, 3], 2)
     assert four.run().err == [f"Judge: {LLAMA}, 4 judgements from the journal"]
 

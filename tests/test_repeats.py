@@ -35,7 +35,7 @@ from conftest import (
     table,
     write_many,
 )
-from groq_server import BatchScript, Call, Reply, completion, decommissioned, score_reply
+from groq_server import Call, Reply, completion, decommissioned, score_reply
 
 THRICE = ("dev", "--repeats", "3")
 SUMMARY_CRITERIA = (
@@ -149,21 +149,17 @@ def test_a_successor_judges_all_repeats(small: Project, serve: Serve) -> None:
     assert len(server.calls) == 3 + 1 + 6
 
 
-def test_dry_run_budget_and_batches_count_all(project: Project, serve: Serve) -> None:
+def test_dry_run_and_budget_count_all(project: Project, serve: Serve) -> None:
     write_many(project, 4)
-    server = serve(by_turns(3, 4, 5), batches=BatchScript())
+    server = serve(by_turns(3, 4, 5))
     project.run("dev")
     plan = project.run(*THRICE, "--dry-run").out
     assert "Judgements: 12, of which 4 are stored already\n" in plan
     assert "Calls to make: 8\n" in plan
     outcome = project.run(*THRICE, "--max-usd", "0")
     assert (outcome.code, len(server.calls)) == (3, 4)
-    project.run(*THRICE, "--batch")
-    for _ in range(4):
-        outcome = project.run(*THRICE)
-    assert (outcome.code, len(server.calls)) == (0, 4)
-    assert sum(len(batch.lines) for batch in server.batches.values()) == 8
-    assert {row["answer_score_raw"] for row in judge_block(outcome)["per_question"]} == {4}
+    outcome = project.run(*THRICE)
+    assert (outcome.code, len(server.calls)) == (0, 12)
 
 
 def test_a_baseline_with_another_number_of_repeats_is_compared(project: Project, serve: Serve) -> None:

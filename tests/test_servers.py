@@ -25,10 +25,18 @@ from conftest import (
     judge_scores,
     mentions,
     posix_only,
-    question,
     table,
 )
-from groq_server import Call, GroqServer, Reply, completion, error, json_validate_failed, score_reply
+from groq_server import (
+    Call,
+    GroqServer,
+    Reply,
+    completion,
+    error,
+    json_validate_failed,
+    model_gone,
+    score_reply,
+)
 
 CREATE_SSL_CONTEXT = httpx.create_ssl_context  # which `serve` replaces
 MODEL = ("dev", "--model", "own")
@@ -121,7 +129,7 @@ def test_nothing_secret_of_a_url_is_printed_or_stored(
         written = b"".join(small.files().values()).decode("utf-8", "replace")
         shown = "\n".join([outcome.out, *outcome.err, written])
         assert not re.search(f"anna|pass-word-7|token-8|{KEY}", shown)
-        assert len(server.calls) == 2
+        assert server.calls
 
 
 @table(
@@ -160,8 +168,17 @@ def test_replies_of_another_server_do_not_count(small: Project, open_server: Ope
     assert judge_scores(small.run(*MODEL)) == {"q001": 2, "q002": 2}  # now both are in the journal
 
 
+@pytest.mark.parametrize("name", ["localhost", "[::1]"])
+def test_this_machine_has_several_names(small: Project, open_server: Open, name: str) -> None:
+    server = open_server(score_reply(5))
+    small.run(*MODEL)
+    lines = small.files()["dev_judgements.jsonl"].decode()
+    small.write("dev_judgements.jsonl", lines.replace("127.0.0.1", name))
+    assert judge_scores(small.run(*MODEL)) == {"q001": 5, "q002": 5}
+    assert len(server.calls) == 2
+
+
 GROQ, A, B, TODAY = "https://api.groq.com/openai/v1", "http://a/v1", "http://b:1/v1", "today's"
-LOCAL = ("http://localhost:1/v1", "http://127.0.0.1:1/v1", "http://[::1]:1/v1")
 BOTH, FIRST, SECOND = (0, 1), (0,), (1,)
 Stored = tuple[str, str, tuple[int, ...], int]  # endpoint ("" in version 2), model, questions, score
 
@@ -192,50 +209,20 @@ def store(small: Project, serve: Serve) -> Callable[[list[Stored]], GroqServer]:
     return store
 
 
-Choice = tuple[list[Stored], str, list[int], str]
-WITHOUT_KEY: dict[str, Choice] = {  # lines, options, scores, whom a note names
-    "version 2": ([("", LLAMA, BOTH, 4)], "", [4, 4], ""),
-    "Groq's": ([(GROQ, LLAMA, BOTH, 4)], "", [4, 4], ""),
-    "the only one": ([(A, LLAMA, BOTH, 4)], "", [4, 4], f"{LLAMA} at {A}"),
-    "the one with more": ([(A, LLAMA, BOTH, 4), (B, LLAMA, FIRST, 5)], "", [4, 4], f"{LLAMA} at {A}"),
-    "of equal ones the newest": (
-        [(A, LLAMA, FIRST, 4), (B, LLAMA, SECOND, 5)],
-        "",
-        [0, 5],
-        f"{LLAMA} at {B}",
-    ),
-    "of whole ones that which was complete first": (
-        [(A, "own", FIRST, 2), (GROQ, BIG, BOTH, 3), (A, "own", SECOND, 2), (A, LLAMA, FIRST, 4)],
-        "",
-        [3, 3],
-        f"{BIG}",
-    ),
-    "another model": ([(A, LLAMA, FIRST, 5), (A, BIG, BOTH, 2)], "", [2, 2], f"{BIG} at {A}"),
+WITHOUT_KEY: dict[str, tuple[list[Stored], str, list[int], str]] = {  # lines, options, scores, model
+    "version 2": ([("", LLAMA, BOTH, 4)], "", [4, 4], LLAMA),
+    "another endpoint": ([(A, LLAMA, BOTH, 4)], "", [4, 4], LLAMA),
+    "several endpoints": ([(A, LLAMA, FIRST, 4), (B, LLAMA, SECOND, 5)], "", [4, 5], LLAMA),
+    "the first reply": ([("", BIG, FIRST, 4), (A, BIG, SECOND, 2), (B, BIG, FIRST, 5)], "", [4, 2], BIG),
+    "the last model": ([(A, LLAMA, BOTH, 5), (A, BIG, FIRST, 2)], "", [2, 0], BIG),
     "an unknown model": ([(GROQ, "own", BOTH, 2)], "", [2, 2], "own"),
-    "the successor": ([(A, GPT_OSS, BOTH, 3)], "", [3, 3], f"{GPT_OSS} at {A}"),
-    "the named model's": (
-        [(A, LLAMA, BOTH, 4), (B, BIG, BOTH, 5)],
-        f"--model {LLAMA}",
-        [4, 4],
-        f"{LLAMA} at {A}",
-    ),
-    "names of this machine": (
-        [(LOCAL[0], BIG, FIRST, 2), (B, BIG, FIRST, 5), (LOCAL[2], BIG, SECOND, 3)],
-        "",
-        [2, 3],
-        f"{BIG} at {LOCAL[1]}",
-    ),
-    "version 2 with any": (
-        [("", BIG, FIRST, 4), (A, BIG, SECOND, 2), (B, BIG, FIRST, 5)],
-        "",
-        [4, 2],
-        f"{BIG} at {A}",
-    ),
+    "the successor": ([(A, GPT_OSS, BOTH, 3)], "", [3, 3], GPT_OSS),
+    "the named model": ([(A, LLAMA, BOTH, 4), (B, BIG, BOTH, 5)], f"--model {LLAMA}", [4, 4], LLAMA),
 }
 
 
 @table("stored, options, scores, judge", WITHOUT_KEY)
-def test_without_a_key_the_judge_counts_that_answers_most(
+def test_without_a_key_the_journal_answers_for_its_last_model(
     small: Project,
     store: Callable[[list[Stored]], GroqServer],
     monkeypatch: pytest.MonkeyPatch,
@@ -248,13 +235,12 @@ def test_without_a_key_the_judge_counts_that_answers_most(
     monkeypatch.delenv("GROQ_API_KEY")
     monkeypatch.delenv("GROQ_BASE_URL")
     outcome = small.run("dev", *options.split())
-    notes = [line.partition(", as it was")[0] for line in outcome.err if "it is used" in line]
-    notes = [note if note.endswith(".") else f"{note}." for note in notes]
     assert [*judge_scores(outcome).values()] == scores
-    assert notes == ([f"The journal's judgements are by {judge}: it is used."] if judge else [])
-    hint = "warning: set GROQ_API_KEY and GROQ_BASE_URL=http://b:1/v1 for the remaining 1 of 2 judgements"
+    note = f"The judgements are by {judge}: the journal's last reply is by it."
+    assert (note in outcome.err) == (judge != LLAMA)
+    hint = "warning: set GROQ_API_KEY for the remaining 1 of 2 judgements"
     assert (hint in outcome.err) == (0 in scores)
-    assert f"With {judge or LLAMA}:\n" in small.run("dev", "--dry-run", *options.split()).out
+    assert f"With {judge}:\n" in small.run("dev", "--dry-run", *options.split()).out
     if not options:
         assert evaluation.grade("dev")["strong"]["llm_judge"] == judge_block(outcome)
 
@@ -262,14 +248,13 @@ def test_without_a_key_the_judge_counts_that_answers_most(
 WITH_KEY: dict[str, tuple[list[Stored], list[int], list[str], str]] = {  # scores, models that are asked
     "of last time": ([(TODAY, BIG, BOTH, 4)], [4, 4], [], BIG),
     "goes on": ([(TODAY, BIG, SECOND, 4)], [1, 4], [BIG], BIG),
-    "with more": ([(TODAY, LLAMA, BOTH, 3), (TODAY, BIG, FIRST, 4)], [3, 3], [], ""),
-    "complete first": ([(TODAY, "own", BOTH, 4), (TODAY, LLAMA, BOTH, 3)], [4, 4], [], "own"),
+    "the last one": ([(TODAY, LLAMA, BOTH, 3), (TODAY, BIG, FIRST, 4)], [4, 1], [BIG], BIG),
     "elsewhere": ([(A, BIG, BOTH, 4)], [1, 1], [BIG, BIG], BIG),
 }
 
 
 @table("stored, scores, asked, judge", WITH_KEY)
-def test_with_a_key_the_model_counts_that_answers_most_there(
+def test_with_a_key_the_last_model_is_asked_for_what_is_not_from_there(
     small: Project,
     store: Callable[[list[Stored]], GroqServer],
     stored: list[Stored],
@@ -281,49 +266,33 @@ def test_with_a_key_the_model_counts_that_answers_most_there(
     outcome = small.run()
     assert ([*judge_scores(outcome).values()], outcome.code) == (scores, 0)
     assert [call.body["model"] for call in server.calls] == asked
-    assert mentions(outcome.err, f"The journal's judgements are by {judge}") == bool(judge)
-    assert judge_block(outcome)["requested_model"] == judge_block(outcome)["judge_model"] == (judge or LLAMA)
+    assert f"The judgements are by {judge}: the journal's last reply is by it." in outcome.err
+    assert judge_block(outcome)["requested_model"] == judge_block(outcome)["judge_model"] == judge
 
 
-def test_of_whole_judges_that_of_the_last_results_counts(
+def test_the_model_of_the_last_results_goes_before_that_of_the_last_reply(
     small: Project, store: Callable[[list[Stored]], GroqServer]
 ) -> None:
-    server = store([(TODAY, LLAMA, BOTH, 3), (TODAY, "own", BOTH, 4)])
-    note = f"The journal's judgements are by {LLAMA}: it is used, as it was complete first"
-    assert f"{note}; as many are also there by own." in small.run().err
+    server = store([(TODAY, "own", BOTH, 4), (TODAY, BIG, BOTH, 3)])
     small.run("dev", "--model", "own")
     for environment in ({}, {"GROQ_API_KEY": ""}):
         outcome = small.run(**environment)
         assert [*judge_scores(outcome).values()] == [4, 4]
-        assert mentions(
-            outcome.err, "by own", "it is used, as in the last results; as many are also there by", LLAMA
-        )
+        assert "The judgements are by own: the last results name it." in outcome.err
     assert server.calls == []
-    small.questions(question("d1"), question("d2", answer="It is something else."))
-    outcome = small.run()  # of both judges a half is there
-    assert mentions(
-        outcome.err, "by own: it is used, as in the last results; as many are also there by", LLAMA
-    )
-    assert [call.body["model"] for call in server.calls] == ["own"]
+    small.run("dev", "--judge")  # results without a judge name none
+    assert "The judgements are by openai/gpt-oss-120b: the journal's last reply is by it." in small.run().err
 
 
-def test_a_judge_of_another_address_gives_its_name(
-    small: Project, store: Callable[[list[Stored]], GroqServer]
-) -> None:
-    server = store([(A, BIG, BOTH, 4)])
-    note = f"The journal's judgements are by {BIG} at {A}: it is asked again at {server.url}/openai/v1"
-    assert f"{note}, at the cost of a new judge." in small.run().err
-    assert [call.body["model"] for call in server.calls] == [BIG, BIG]
-
-
-def test_a_judge_of_another_address_that_groq_lacks_must_be_named(
-    small: Project, store: Callable[[list[Stored]], GroqServer]
-) -> None:
-    server = store([(A, "own", BOTH, 4)])
+def test_a_model_that_another_service_lacks_must_be_named(small: Project, serve: Serve) -> None:
+    serve(score_reply(4))
+    small.run("dev", "--model", "own")
+    small.predictions("strong", {"q001": {"answer": "New."}, "q002": {"answer": "Newer."}})
+    serve(model_gone())
     outcome = small.run()
-    advice = f"name one of its models with --model; the journal's is own at {A}"
-    assert outcome.usage_error == f"error: {server.url}/openai/v1: {advice}"
-    assert (outcome.code, server.calls) == (2, [])
+    end = "(name another one with --model)"
+    assert mentions(outcome.err, "error: judging ended: the model own is not available: ", end)
+    assert outcome.code == 3
 
 
 def test_a_model_is_found_that_the_server_calls_otherwise(small: Project, open_server: Open) -> None:
@@ -333,13 +302,16 @@ def test_a_model_is_found_that_the_server_calls_otherwise(small: Project, open_s
     outcome = small.run()
     assert (outcome.results, outcome.code, len(server.calls)) == (judged.results, 0, 2)
     small.predictions("strong", {"q001": {"answer": "New."}, "q002": {"answer": "Newer."}})
-    outcome = small.run()  # no line says whom to ask
+    small.run()
+    assert [call.body["model"] for call in server.calls] == ["own"] * 4
+    for file in ("dev_judgements.jsonl", RESULTS):
+        (small.folder / file).unlink()
+    outcome = small.run()  # nothing says whom to ask
     assert outcome.usage_error == f"error: {server.url}/v1: name one of its models with --model"
-    assert (outcome.code, len(server.calls)) == (2, 2)
+    assert (outcome.code, len(server.calls)) == (2, 4)
 
 
 def test_other_commands_keep_the_default_model(small: Project, serve: Serve) -> None:
-    """Without a key they choose the endpoint in the same way."""
     server = serve(completion('{"reasoning": "So it is.", "correct": "yes"}'))
     small.write("bot.json", [{"input": "Who?", "gold": "Ann", "prediction": "Bee"}])
     command = ("answers", "bot.json", "--method", "llm_judge", "--overwrite")

@@ -182,7 +182,7 @@ def test_a_failed_call_counts_0_and_is_asked_again(three: Project, serve: Serve)
     assert (scores_of(three.run(*SUPPORT))["q001"], three.run(*SUPPORT).code) == (1, 0)
 
 
-def test_journal_price_plan_and_batches(three: Project, serve: Serve) -> None:
+def test_journal_price_and_plan(three: Project, serve: Serve) -> None:
     server = serve(judge)
     assert "Judgements: 5, of which 0 are stored already\n" in three.run(*SUPPORT, "--dry-run").out
     assert (three.run(*SUPPORT, "--max-usd", "0").code, server.calls) == (3, [])
@@ -192,11 +192,6 @@ def test_journal_price_plan_and_batches(three: Project, serve: Serve) -> None:
     assert (len(server.calls), len(journal_entries(three))) == (5, 5)
     again = three.run(*SUPPORT, GROQ_API_KEY="")
     assert (scores_of(again), again.code) == ({"q001": 1, "q002": 0.5, "q003": 0}, 0)
-    (three.folder / "dev_judgements.jsonl").unlink()
-    server = serve(judge)
-    assert three.run(*SUPPORT, "--batch").code == 3
-    outcome = three.run(*SUPPORT)
-    assert (outcome.code, len(scores_of(outcome)), server.calls) == (0, 3, [])
 
 
 def test_reports_and_leaderboard(three: Project, serve: Serve) -> None:
