@@ -162,6 +162,7 @@ READ = {
     "number": completion(SCORED),
     "fenced": completion(f"```json\n{SCORED}\n```"),
     "words that end in a colon": completion(f"Here's what I think:\n{SCORED}"),
+    "words with quotation marks": completion(f'What the "reference" (no more) says: so\u2026:\n{SCORED}'),
     "Korean words": completion(f"\ud3c9\uac00\uff1a{SCORED}"),
     "a full stop": completion(f"{SCORED} ."),
     "words and a fence": completion(f"**Evaluation:**\n\n```json\n{SCORED}\n```\n"),
@@ -174,6 +175,7 @@ READ = {
     "a tag in the reason": completion(f'So:\n{SCORED[:-1]}, "tag": "</think>{{}}"}}'),
     "more fields": completion('{"score": 4, "rationale": "Right.", "confidence": 0.9, "notes": [{}]}'),
     "complete at the limit": completion(f"{SCORED}\n\n", finish_reason="length"),
+    "complete at the limit, after words": completion(f"So: {SCORED}", finish_reason="length"),
     "raw line end": completion(SCORED.replace("Right.", "Right.\n")),
     "rejected by JSON mode but usable": json_validate_failed(f"{SCORED}."),
 }
