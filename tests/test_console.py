@@ -310,7 +310,6 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     ),
     "no folder": ("dev --submissions ''", "argument --submissions: expected a name, got ''"),
     "no baseline": ("dev --baseline ' '", "argument --baseline: expected a name, got ' '"),
-    "labels of before": ("dev --labels 6", "--labels: it needs a file; --label-sheet N draws N answers"),
     "200 characters": (f"dev --fail-under {'x' * 200}", f"{THRESHOLD} '{'x' * 200}'"),
     "201 characters": (f"dev --fail-under {'x' * 201}", f"{THRESHOLD} '{'x' * 200}...'"),
     "threshold": ("dev --fail-under f1", f"{THRESHOLD} 'f1'"),
@@ -411,7 +410,6 @@ def test_an_option_that_would_do_nothing_is_refused(small: Project, arguments: s
 
 OLD_NAMES = {
     "--outputs": ("dev --submissions ann", "dev --outputs ann"),
-    "--human": ("dev --labels scores.csv", "dev --human scores.csv"),
     "--judge-support": ("dev --criteria support --dry-run", "dev --judge-support --dry-run"),
     "--judge-model": ("dev --model m --dry-run", "dev --judge-model m --dry-run"),
     "--force": ("answers a.json --overwrite", "answers a.json --force"),
@@ -467,18 +465,17 @@ def test_options_from_a_file(both: Project) -> None:
         "# of this course",
         "--systems simple strong  # both",
         "",
-        r"--labels 'my\labels#1.csv'",
-        "--overrides my#2.csv#  # of them",
+        r"--overrides 'my\decisions#1.csv'",
+        "--baseline my#2.json#  # of them",
         "--judge",
     ]
     both.write("my options.txt", "\r\n".join(lines))
-    both.write(r"my\labels#1.csv", "system,question_id,score\nstrong,q001,4\n")
-    both.write("my#2.csv#", "system,question_id,score,reason\n")
+    both.write(r"my\decisions#1.csv", "system,question_id,score,reason\n")
+    both.write("my#2.json#", both.run().results)
     outcome = both.run("dev", "@my options.txt", "--report", "md")
     assert (outcome.code, list(outcome.results)) == (0, ["simple", "strong"])
-    assert mentions(outcome.err, "warning: labels: none of these answers was judged")
-    assert r"Labels: 1 in my\labels#1.csv" in outcome.out
-    assert "Overrides: 0 in my#2.csv#" in outcome.out
+    assert r"Overrides: 0 in my\decisions#1.csv" in outcome.out
+    assert "my#2.json#" in outcome.out
 
 
 def test_help(project: Project) -> None:
