@@ -519,8 +519,8 @@ class Document(NamedTuple):
     text: str = ""
 
 
-class Label(Record):
-    """A person's score for an answer, which `answer_id` or `system` tells. `why` marks a doubtful one."""
+class Override(Record, kw_only=True):
+    """A person's decision on an answer, or without a system on all equal ones: the score, and why."""
 
     marks: ClassVar[Sequence[Collection[str]]] = ({"score"},)
 
@@ -529,23 +529,14 @@ class Label(Record):
     submission: str = ""
     answer_id: str = ""
     criterion: str = ""  # the rubric, if nothing is named
-    score: Scalar | None = None  # a number, or the judge's word for it
-    rater: str = ""
-    why: str = ""
-    reason: str = ""
+    score: Scalar  # a number, or the judge's word for it
+    reason: NonBlank
 
     def __post_init__(self) -> None:
         if self.submission not in ("", self.system.partition("/")[0]):
             self.system = "/".join(filter(None, (self.submission, self.system)))
         if not (self.system or self.answer_id):
             raise ValueError("submission, system and answer_id are missing: one of them is needed")
-
-
-class Override(Label, kw_only=True):
-    """A person's decision on an answer, or without a system on all equal ones: the score, and why."""
-
-    score: Scalar
-    reason: NonBlank
 
 
 class RunHead(Record, kw_only=True):
@@ -863,7 +854,6 @@ class DecisionRow(RunHead, kw_only=True):
     system: Any = None
     question_id: Any = None
     rater: Any = None
-    why: Any = None
     correct: Verdict | None = None
     score: Rating | None = None
     failure: str | None = None
@@ -3545,20 +3535,13 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         return f"{word}{remark}: {outcome.rationale}"
 
     def describe_marks(self, answer: Judged) -> str:
-        """Return the scores by all judges, "5, 3, 5; openai/gpt-oss-20b: 2"; "" if there is only one."""
+        """Return "5, 3, 5", the score of each time that the judge was asked; "" if that was once."""
         judgement = answer.find_judgement(self)
-        given = answer.find_second_scores(self)
-        marks = [f"{name}: {self.format_score(score)}" for name, score in given.items()]
-        if judgement is None or len(judgement.repeats) + len(marks) < 2:
-            return ""
-        return "; ".join([self.describe_words(judgement), *marks])
+        return self.describe_words(judgement) if judgement and len(judgement.repeats) > 1 else ""
 
     def describe_words(self, judgement: Judgement) -> str:
         """Return "yes, no, yes": the judge's word each time that it was asked."""
         return ", ".join(str(self.find_word(repeat.score)) for repeat in judgement.repeats)
-
-
-MIN_GAP = 2 - 1e-9  # levels between repeats or judges from which on a person should decide
 
 
 class Judged(msgspec.Struct, kw_only=True):
@@ -3566,7 +3549,6 @@ class Judged(msgspec.Struct, kw_only=True):
 
     scores: dict[str, float] = {}
     outcomes: dict[str, Outcome | Decision] = {}  # by criterion; a decision keeps the judge's
-    second_scores: dict[str, dict[str, float]] = {}  # by criterion and second marker; they never count
     flags: Sequence[str] = ()  # of what speaks to the judge; only where one was asked
 
     def find_decision(self, criterion: Criterion) -> Decision | None:
@@ -3601,34 +3583,10 @@ class Judged(msgspec.Struct, kw_only=True):
         judgement = self.find_judgement(criterion)
         return [repeat.score for repeat in judgement.repeats] if judgement else []
 
-    def find_second_scores(self, criterion: Criterion) -> dict[str, float]:
-        return self.second_scores.get(criterion.name, {})
-
-    def measure_gap(self, criterion: Criterion) -> float:
-        """Return how many levels lie between repeats, or between judges; 0 if a person has decided."""
-        judgement = self.find_judgement(criterion)
-        if judgement is None or self.find_decision(criterion):
-            return 0.0
-        by_judge = [judgement.score, *self.find_second_scores(criterion).values()]
-        repeats = self.list_repeats(criterion) or by_judge
-        levels = sorted(PROMPTS[criterion.prompt].choices.values())
-        levels_per_point = (len(levels) - 1) / (levels[-1] - levels[0])
-        return max(max(scores) - min(scores) for scores in (by_judge, repeats)) * levels_per_point
-
     @property
     def cluster(self) -> Hashable:
         """What answers have in common that are right or wrong together."""
         raise NotImplementedError
-
-
-# What results say of an answer by a criterion: functions of both, by the end of the column's name
-JUDGED_COLUMNS: Mapping[str, Callable[..., Any]] = {
-    "rationale": Judged.find_rationale,
-    "failure": lambda answer, criterion: answer.explain_failures([criterion]),
-    "repeats": Judged.list_repeats,
-    "second_markers": Judged.find_second_scores,
-}
-FURTHER_COLUMNS = ("repeats", "second_markers")  # those with the judgements beside the score that counts
 
 
 def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
@@ -3955,7 +3913,6 @@ class Judging(msgspec.Struct):
     stopped: str = ""  # asking ended early
     without_api_key: str = ""  # what to do about it
     repeats: int = 1  # how often each judgement is asked for
-    second_markers: dict[str, dict[RequestId, float]] = {}  # their scores, by name; they never count
     shortened: list[str] = []  # answers whose prompts the service does not seem to have read whole
     n_replies: int = 0  # that can be used, of this run and from the journal
     calls: int = 0
@@ -3984,13 +3941,6 @@ class Judging(msgspec.Struct):
 
     def list_origins(self, criteria: Iterable[Criterion]) -> list[str]:
         return [self.sign(criterion).describe(criterion.measure.title) for criterion in criteria]
-
-    def list_further(self) -> list[str]:
-        """Return those of FURTHER_COLUMNS that have something to show."""
-        return list(itertools.compress(FURTHER_COLUMNS, [self.repeats > 1, bool(self.second_markers)]))
-
-    def find_second_scores(self, request_id: RequestId) -> dict[str, float]:
-        return {name: given[request_id] for name, given in self.second_markers.items() if request_id in given}
 
     def compute_cost(self, model: str, usage: Usage) -> float | None:
         """Return US dollars; None for an unknown price."""
@@ -4071,7 +4021,6 @@ class Judge(msgspec.Struct):
         if n_missing and self.service is None:
             missing = f"{n_missing} of {len(answered)} {judging.noun}"
             judging.without_api_key = f"set {API_KEY} for the remaining {missing}"
-        judging.second_markers = self.find_second_markers()
         return collect_outcomes(answered)
 
     def report_contradictions(self) -> None:
@@ -4082,20 +4031,6 @@ class Judge(msgspec.Struct):
         if names:
             what = f"requests with replies of different scores: {len(names)}; the first reply counts"
             self.notify(f"{self.journal.path}: {what} ({shorten_names([*names.values()])}).")
-
-    def find_second_markers(self) -> dict[str, dict[RequestId, float]]:
-        """Return what other judges, whose replies the journal has, say of what this one is asked, by name."""
-        model = self.judging.model
-        markers: dict[str, dict[RequestId, float]] = {}
-        for other in sorted(self.journal.models.keys() - {model}):
-            found: dict[RequestId, list[float]] = defaultdict(list)
-            for call in self.plan(other):
-                judgement = self.journal.find(call)
-                if judgement:
-                    found[call.request.id].append(judgement.score)
-            if found:
-                markers[other] = {request_id: average(scores) for request_id, scores in found.items()}
-        return markers
 
     def choose(self, requests: Sequence[Request]) -> str:
         """Choose the model and plan its calls. Return why it is this one; "" if it is named, or the default.
@@ -6138,7 +6073,7 @@ class Split(NamedTuple):
     warnings: Sequence[WarningRecord] = ()
     root: str = ""
     criteria: Sequence[SplitCriterion] = ()
-    further: Sequence[str] = ()  # those of FURTHER_COLUMNS that have something
+    has_repeats: bool = False  # the judge was asked several times
     blocks: Mapping[str, Sequence[Measure]] = MappingProxyType({})  # the measures, by block of the results
 
     @property
@@ -6213,12 +6148,6 @@ class System(msgspec.Struct):
     @property
     def overridden(self) -> list[GradedAnswer]:
         return [answer for answer in self.answers if answer.decisions]
-
-    @property
-    def disputed(self) -> list[tuple[GradedAnswer, SplitCriterion]]:
-        """The answers about which judges differ, by which criterion, and nobody has decided."""
-        pairs = itertools.product(self.answers, self.judged)
-        return [(answer, row) for answer, row in pairs if answer.measure_gap(row) >= MIN_GAP]
 
     @property
     def scored(self) -> list[GradedAnswer]:
@@ -6966,7 +6895,7 @@ SPLIT_BLOCKS: Mapping[str, Sequence[Measure]] = {  # of the results file
     "citation": CITATION_MEASURES,
     "llm_judge": JUDGE_MEASURES,
 }
-SHEET_ROWS = 30  # of a label sheet, without the doubtful ones
+SHEET_ROWS = 30  # of a label sheet
 
 
 class SplitOptions(InputOptions, JudgeOptions, GateOptions):
@@ -6983,7 +6912,6 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     overrides: str | None = option(
         None, f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there)", metavar="FILE"
     )
-    labels: str | None = option(None, f"people's scores, or none (default: {LABELS_FILE})", metavar="FILE")
     label_sheet: int | None = option(
         None,
         f"only write {LABELS_FILE}, for people to score N answers in (default: {SHEET_ROWS})",
@@ -7038,11 +6966,10 @@ class GradeSplit(Command):
                 console.print(escape_console(line))
         if self.withdrawn:
             console.note(f"Withdrawn, as their folders are gone: {shorten_names(self.withdrawn)}")
-        console.note(*self.people.notes)
         return exit_code
 
     def write_label_sheet(self, n_drawn: int, console: Console) -> int:
-        self.options.journal_only = True  # it tells which answers are doubtful; nothing is sent
+        self.options.journal_only = True  # nothing is sent
         self.read()
         console.warn(*self.warnings())
         with ExitStack() as resources:
@@ -7134,7 +7061,7 @@ class GradeSplit(Command):
     def collect_results(self) -> Results:
         [submission] = self.submissions
         means = {system.name: system.means for system in submission.systems}
-        header = list_csv_header(self.split.measures, self.split.criteria, self.split.further)
+        header = list_csv_header(self.split.measures, self.split.criteria, self.split.has_repeats)
         rows = list_csv_rows(self.split, submission.systems)
         return Results(self.build_document(submission), means, self.split.measures, header, rows)
 
@@ -7164,7 +7091,7 @@ class GradeSplit(Command):
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         self.judging = judging
-        self.split = self.split._replace(further=judging.list_further())
+        self.split = self.split._replace(has_repeats=judging.repeats > 1)
         self.needs_scores = bool(self.options.submissions) and self.expects_judge()
         if self.needs_scores and not judging.model:
             outcomes = self.explain_unjudged(judging)
@@ -7188,8 +7115,6 @@ class GradeSplit(Command):
             for criterion in self.split.criteria:
                 cases = list_cases(self.split, system, criterion, self.options.limit)
                 add_outcomes(system, criterion, cases, outcomes, self.people.overrides)
-        if self.judging.second_markers:
-            add_second_marks(system, self.split.criteria, self.judging)
         add_combined_scores(system)
         add_own_scores(system.title, system.answers, self)
         system.origins = self.judging.list_origins(system.judged)
@@ -7238,11 +7163,6 @@ class GradeSplit(Command):
         document = {}
         for system in submission.systems:
             results = build_results(self.split, system, self.judging)
-            if self.people.labels and system.is_judged:
-                found = compare_with_people(self.people, [system])
-                block = {**self.people.files[-1].build_block(), **build_agreement_block(found)}
-                block["ci95_reason"] = {"weighted_kappa": found.rates["weighted_kappa"].reason}
-                results["llm_judge"]["human"] = block
             inputs = (self.split.file, system.file, *self.people.files)
             warnings = [*self.split.warnings, *system.warnings]
             results["run"] = {
@@ -7250,7 +7170,6 @@ class GradeSplit(Command):
                 "program_version": VERSION,
                 "prompt_hash": RUBRIC.prompt_hash,
                 "inputs": [InputFile(row.file.removeprefix(root), row.sha256) for row in inputs],
-                "struck_questions": self.people.struck,
                 "corpus": {"documents": len(self.split.documents), "sha256": self.split.corpus_sha256},
                 "warnings": [line.removeprefix(root) for line in describe_warnings(warnings)],
             }
@@ -7335,7 +7254,7 @@ class GradeSplit(Command):
         ]
         if self.options.submissions:
             attention, board, *_ = self.leaderboard.parts
-            lines.append(render_text([narrow_attention(attention), narrow_leaderboard(board, self.judging)]))
+            lines.append(render_text([narrow_attention(attention), narrow_leaderboard(board)]))
             for system in self.systems:
                 lines += map(escape_console, prefix_lines(system.title, describe_decisions(system)))
         else:
@@ -7344,8 +7263,6 @@ class GradeSplit(Command):
         systems = filter(self.options.asks_about, self.systems)
         for unequal in find_unequal_decisions(systems, self.split.criteria):
             lines.append(escape_console(f"{unequal.system.title}: Overridden {unequal.text}"))
-        judges_part = build_judges_part(self.split.criteria, list_answers(self.systems))
-        lines.append(render_text([build_people_part(self.people, self.systems), judges_part]))
         return "\n".join(filter(None, lines))
 
     def remarks(self) -> list[WarningRecord]:
@@ -7359,8 +7276,6 @@ class GradeSplit(Command):
 
     def warn_about_unused(self) -> list[WarningRecord]:
         warnings = []
-        if self.people.labels and not build_people_part(self.people, self.systems).rows:
-            warnings.append(WarningRecord("labels: none of these answers was judged: nothing to compare."))
         used = set()
         for system in self.systems:
             for answer in system.overridden:
@@ -7727,26 +7642,6 @@ def add_outcomes(
             answer.scores[criterion.measure.name] = counted.score
 
 
-def add_second_marks(system: System, criteria: Iterable[SplitCriterion], judging: Judging) -> None:
-    """Add what second markers say, and the mean by those that have judged all answers that were judged."""
-    for criterion, (position, answer) in itertools.product(criteria, enumerate(system.answers)):
-        request_id = RequestId(system.title, position, criterion.name)
-        answer.second_scores[criterion.name] = judging.find_second_scores(request_id)
-    for name, measure in zip(judging.second_markers, list_marker_measures(judging), strict=True):
-        scores = []
-        n_judged = 0
-        for answer in system.answers:
-            judgement = answer.judgement
-            given = answer.find_second_scores(RUBRIC)
-            n_judged += judgement is not None
-            if judgement and name in given:
-                scores.append(given[name])
-            elif judgement and judgement.is_certain:
-                scores.append(judgement.score)
-        if len(scores) == n_judged:
-            system.means[measure.name] = Mean(compute_average(scores), None, len(scores))
-
-
 def add_combined_scores(system: System) -> None:
     for answer in system.answers:
         score = answer.scores.get(ANSWER_MEASURE.name)
@@ -7844,7 +7739,6 @@ def build_judge_results(
     score = criterion.measure.name
     rows = [answer for answer in system.answers if score in answer.scores or answer.find_failure(criterion)]
     scored = [answer for answer in rows if score in answer.scores]
-    further = {"repeats": judging.repeats, "judges": summarize_judges(criterion, rows)}
     return {
         "total_questions": len(system.answers),
         "questions_scored": len(scored),
@@ -7852,12 +7746,12 @@ def build_judge_results(
         "prompt_hash": criterion.prompt_hash,
         "requested_model": judging.requested_model,
         "judge_model": judging.model,
-        **(further if split.further else {}),
+        **({"repeats": judging.repeats} if judging.repeats > 1 else {}),
         "failed_questions": list_ids(system.find_missing(criterion, asked=True)),
         "unjudged_questions": list_ids(system.find_missing(criterion, asked=False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
         "usage": summarize_usage(judging, [answer.find_judgement(criterion) for answer in rows]),
-        "per_question": (build_judged_row(answer, criterion, split.further) for answer in rows),
+        "per_question": (build_judged_row(answer, criterion, split.has_repeats) for answer in rows),
     }
 
 
@@ -7901,9 +7795,7 @@ def build_row(answer: GradedAnswer, measures: Iterable[Measure], **further: Any)
     }
 
 
-def build_judged_row(
-    answer: GradedAnswer, criterion: SplitCriterion, further: Iterable[str]
-) -> Mapping[str, Any]:
+def build_judged_row(answer: GradedAnswer, criterion: SplitCriterion, has_repeats: bool) -> Mapping[str, Any]:
     """Return what results say of an answer by a criterion. Its keys are columns of the CSV, too."""
     judgement = answer.find_judgement(criterion)
     decision = answer.find_decision(criterion)
@@ -7917,7 +7809,7 @@ def build_judged_row(
         **criterion.build_details(answer),
         "judge_score": judgement.score if judgement else None,
         "override_reason": decision.reason if decision else None,
-        **{f"{criterion.name}_{kind}": JUDGED_COLUMNS[kind](answer, criterion) for kind in further},
+        **({f"{criterion.name}_repeats": answer.list_repeats(criterion)} if has_repeats else {}),
         "flags": answer.flags,
     }
 
@@ -7947,7 +7839,6 @@ class StoredBlock(Record):
     prompt_hash: str = ""
     repeats: int = 1
     inputs: list[InputFile] = []
-    struck_questions: list[str] = []
 
 
 def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, StoredBlock]]:
@@ -8037,11 +7928,11 @@ def build_baseline_part(
 
 # ------------------------------------------------------------------ 13. People
 
-# In: files in which people score answers (labels) or decide about them (overrides). Out: People, with the
-# rows that are tied to an answer of this run; the sheet for labels; how far judge and people agree. Read
-# first: People, read_people_rows, compare_with_people.
+# In: a file in which people decide on answers (overrides). Out: People, with the rows that are tied to an
+# answer of this run; the sheet in which people score answers. Read first: People, read_people_rows,
+# build_label_sheet.
 
-# -- People's scores
+# -- People's decisions
 
 DecisionKey: TypeAlias = tuple[str, str, str]  # a system's title, a question ID and the name of a criterion
 
@@ -8053,20 +7944,17 @@ class AnswerKey(NamedTuple):
 
 class People(msgspec.Struct):
     overrides: dict[DecisionKey, Decision] = {}
-    labels: dict[AnswerKey, dict[str, FoundRow]] = {}  # by rater; equal answers may share one
-    files: list[InputFile] = []  # that of labels is the last one
+    files: list[InputFile] = []
     remarks: list[str] = []  # which files are used
     warnings: list[WarningRecord] = []
-    notes: list[str] = []  # rows that do not count, which is right
-    rejected: list[str] = []  # rows that do not count, which a person must mend
-    struck: list[str] = []  # questions of the last results that rows are about and that are gone
+    rejected: list[str] = []  # rows that do not count
 
 
 class FoundRow(NamedTuple):
     place: str  # "labels.csv:2: "
-    row: Label
+    row: Override
     criterion: str  # its name
-    score: float | None
+    score: float
     answers: Sequence[AnswerKey]
 
 
@@ -8077,13 +7965,9 @@ class AnswerIndex(NamedTuple):
     titles: dict[str, str]
     gold: dict[str, str]  # question ID -> hash of the gold
     criteria: dict[str, SplitCriterion]  # by what a row may call them
-    # Equal answers by whether their citations count, and by ID, in the order in which a sheet draws them
+    # Equal answers by whether their citations count, and by ID
     copies: dict[tuple[bool, str], list[AnswerKey]]
-    judged: set[AnswerKey]  # that a sheet may have
-    find_earlier: Callable[[], set[str]]  # the IDs of the questions of the last results
-
-    def draw(self, answer: AnswerKey) -> bytes:
-        return compute_draw(answer, self.gold[answer.question_id])
+    judged: set[AnswerKey]  # that a decision on all equal answers is about
 
 
 RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
@@ -8094,13 +7978,8 @@ def read_people(
 ) -> People:
     people = People()
     overrides_file = find_people_file(options.overrides, OVERRIDES_FILE, split)
-    labels_file = find_people_file(options.labels, LABELS_FILE, split)
-    if overrides_file or labels_file:
-        index = index_answers(split, submissions, options)
-        if overrides_file:
-            read_overrides(overrides_file, people, index, problems)
-        if labels_file:
-            read_labels(labels_file, people, index, problems)
+    if overrides_file:
+        read_overrides(overrides_file, people, index_answers(split, submissions, options), problems)
     return people
 
 
@@ -8115,8 +7994,7 @@ def find_people_file(named: str | None, usual: str, split: Split) -> str:
 def index_answers(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> AnswerIndex:
     gold = {question.question_id: hash_gold(question) for question in split.questions}
     criteria = {fold_text(criterion.name): criterion for criterion in split.criteria}
-    find_earlier = functools.cache(functools.partial(find_earlier_questions, split))
-    index = AnswerIndex({}, gold, criteria | RUBRIC_NAMES, defaultdict(list), set(), find_earlier)
+    index = AnswerIndex({}, gold, criteria | RUBRIC_NAMES, defaultdict(list), set())
     forms = {criterion.needs_citations for criterion in split.criteria}
     for submission in submissions:
         if submission.name and len(submission.names) < 2:
@@ -8132,33 +8010,19 @@ def index_answers(split: Split, submissions: Sequence[Submission], options: Spli
                 index.copies[covers, answer_id].append(answer)
             if question.rubric and not is_blank(prediction.answer) and options.asks_about(system):
                 index.judged.add(answer)
-    for answers in index.copies.values():
-        answers.sort(key=index.draw)
     return index
-
-
-def find_earlier_questions(split: Split) -> set[str]:
-    """Return the IDs of the questions in the last results, and of those that were struck before."""
-    file_name = RESULTS_FILE.format(split=split.name)
-    graded = find_files(GRADED_FOLDER.format(split=split.name), f"*/{file_name}")
-    names: set[str] = set()
-    for path in (os.path.join(split.root, file_name), *graded.values()):
-        for blocks in read_results(read_file(path, []), []).values():
-            names.update(str(row.get("question_id")) for row in blocks["retrieval"].per_question)
-            names.update(blocks["run"].struck_questions)
-    return names
 
 
 def read_overrides(path: str, people: People, index: AnswerIndex, problems: list[str]) -> None:
     """Read decisions. One without a system is on all equal answers that have no decision of their own."""
-    rows = read_people_rows(Override, path, people, index, problems)
+    rows = read_people_rows(path, people, index, problems)
     first: dict[DecisionKey, FoundRow] = {}
     for found in sorted(rows, key=lambda found: not found.row.system):
         for title, question_id in found.answers:
             decision_key = (title, question_id, found.criterion)
             earlier = first.setdefault(decision_key, found)
             if earlier is found:
-                people.overrides[decision_key] = Decision(found.score or 0, found.row.reason)
+                people.overrides[decision_key] = Decision(found.score, found.row.reason)
             elif bool(earlier.row.system) == bool(found.row.system):
                 what = f"a second decision on {question_id} of {title}"
                 problems.append(f"{found.place}{what}; the first: {earlier.place.rstrip(': ')}")
@@ -8166,106 +8030,58 @@ def read_overrides(path: str, people: People, index: AnswerIndex, problems: list
     people.remarks.append(f"Overrides: {len(people.overrides)} in {path}")
 
 
-def read_labels(path: str, people: People, index: AnswerIndex, problems: list[str]) -> None:
-    """Read people's scores of drawn answers. A row of the sheet counts for those that were drawn only."""
-    rows = read_people_rows(Label, path, people, index._replace(criteria=RUBRIC_NAMES), problems)
-    drawn = [found for found in rows if not found.row.why.strip()]
-    first_copies = [found.answers[0] for found in drawn if not found.row.system]
-    last_draw = max(map(index.draw, first_copies), default=b"")
-    labels = [found for found in drawn if found.score is not None]
-    for found in labels:
-        rater = fold_cell(found.row.rater)
-        for answer in found.answers:
-            if not found.row.system and index.draw(answer) > last_draw:
-                continue  # it was not drawn, but is equal to one that was
-            first = people.labels.setdefault(answer, {}).setdefault(rater, found)
-            if first is not found:
-                whose = rater or "the same person"
-                what = f"two scores by {whose} for {answer.question_id} of {answer.title}"
-                problems.append(f"{found.place}{what}; the first: {first.place.rstrip(': ')}")
-                break
-    people.remarks.append(f"Labels: {len(labels)} in {path}")
-
-
-def read_people_rows(
-    kind: type[Label], path: str, people: People, index: AnswerIndex, problems: list[str]
-) -> list[FoundRow]:
+def read_people_rows(path: str, people: People, index: AnswerIndex, problems: list[str]) -> list[FoundRow]:
     """Return the rows of a CSV or JSON file that are about answers of this run. `people` has the others."""
     file = read_file(path, problems)
     people.files.append(file.source)
-    raw_rows = list_item_rows(file, problems, kind=kind)
+    raw_rows = list_item_rows(file, problems, kind=Override)
     columns = set(map(fold_name, flatten(only_dict(row.data) for row in raw_rows)))
     if raw_rows and "score" not in columns:
         problems.append(f"{path}: no column score; found {shorten_names(sorted(columns))}")
         return []
-    parsed = [(raw.locate(), parse_row(kind, raw, problems)) for raw in raw_rows]
+    parsed = [(raw.locate(), parse_row(Override, raw, problems)) for raw in raw_rows]
     rows = [(place, row) for place, row in parsed if row is not None]
     titles = match_forms([row.system for _, row in rows], index.titles, fold_cell)
     names = match_forms([row.question_id for _, row in rows], index.gold, fold_cell)
     faults: dict[str, list[str]] = defaultdict(list)
     found = []
     for place, row in rows:
-        title = titles.get(row.system, row.system)
-        if title not in (row.system, fold_cell(row.system)):
-            faults[RENAMED_ROWS].append(f'{place}"{row.system}" for "{title}"')
-        row.system = title
+        row.system = titles.get(row.system, row.system)
         row.question_id = names.get(row.question_id, row.question_id)
         try:
             found.append(find_row(place, row, index))
         except RowFault as fault:
-            kind_of_fault, text = fault.args
-            faults[kind_of_fault].append(f"{place}{text}")
+            kind, text = fault.args
+            faults[kind].append(f"{place}{text}")
         except ValueError as error:
             problems.append(f"{place}{error}")
-    add_faults(faults, path, people, index)
-    return found
-
-
-def add_faults(faults: Mapping[str, list[str]], path: str, people: People, index: AnswerIndex) -> None:
     for kind, lines in faults.items():
-        fault = WarningRecord(kind, lines, file=path)
-        if kind == STRUCK_ROWS:
-            people.struck = sorted(index.find_earlier() - index.gold.keys())
-        if kind in REJECTED_ROWS:
-            people.rejected += lines
-        if kind == CONTRADICTIONS:
-            people.warnings += map(WarningRecord, shorten_problems(lines))
-        elif kind in NOTED_ROWS:
-            people.notes.append(fault.describe())
-        else:
-            people.warnings.append(fault)
+        people.warnings.append(WarningRecord(kind, lines, file=path))
+        people.rejected += lines
+    return found
 
 
 class RowFault(Exception):
     """A row of people's files does not count: the kind of fault, and what is wrong."""
 
 
-UNKNOWN_ROWS = "rows for unknown systems or questions, which do not count"
-UNKNOWN_CRITERIA = "rows for criteria that this run does not have, which do not count"
-STRUCK_ROWS = "rows for questions that were struck, which do not count"
-OUTDATED = "answers that have changed since, or their gold answer or rubric, which do not count"
-OUTDATED_LABELS = f"rows for {OUTDATED}"
-OUTDATED_DECISIONS = f"decisions on {OUTDATED}"
-UNJUDGED_ROWS = "rows for answers that are not to be judged, which do not count"
-CONTRADICTIONS = "rows that contradict themselves"  # each is named
-RENAMED_ROWS = "rows that count for a name with other blanks or quotes"
-REJECTED_ROWS = {UNKNOWN_ROWS, UNKNOWN_CRITERIA, OUTDATED_DECISIONS, CONTRADICTIONS}  # a person must correct
-NOTED_ROWS = {STRUCK_ROWS, OUTDATED_LABELS}  # there is nothing to do about them
+UNKNOWN_ROWS = "rows for what this run does not have, which do not count"
+OUTDATED_ROWS = (
+    "decisions on answers that have changed since, or their gold answer or rubric, which do not count"
+)
 
 
-def find_row(place: str, row: Label, index: AnswerIndex) -> FoundRow:
+def find_row(place: str, row: Override, index: AnswerIndex) -> FoundRow:
     """Return a row with its score and its answers. Raises ValueError for the score, RowFault otherwise."""
     criterion = index.criteria.get(fold_text(row.criterion))
     if criterion is None:
         known = dict.fromkeys(criterion.name for criterion in index.criteria.values())
         advice = f"criterion {row.criterion}; the criteria are {shorten_names(list(known))}"
-        raise RowFault(UNKNOWN_CRITERIA, advice)
-    score = None if row.score is None else criterion.parse_score(row.score)
+        raise RowFault(UNKNOWN_ROWS, advice)
+    score = criterion.parse_score(row.score)
     what = f"{row.question_id} {row.system}".strip()
     title = index.titles.get(row.system, "")
     if row.question_id not in index.gold:
-        if row.question_id in index.find_earlier():
-            raise RowFault(STRUCK_ROWS, what)
         raise RowFault(UNKNOWN_ROWS, f"question {row.question_id}{suggest(row.question_id, index.gold)}")
     if row.system and not title:
         own = [name for name in index.titles if name.startswith(f"{row.system}/")]
@@ -8275,17 +8091,14 @@ def find_row(place: str, row: Label, index: AnswerIndex) -> FoundRow:
     equal = [copy for copy in copies if copy.question_id == row.question_id and title in ("", copy.title)]
     if copies and not equal:
         owner = f"{copies[0].question_id} of {copies[0].title}"
-        text = f"answer_id {row.answer_id} is that of {owner}, not of {what}: the row does not count"
-        raise RowFault(CONTRADICTIONS, text)
+        raise RowFault(UNKNOWN_ROWS, f"answer_id {row.answer_id} is that of {owner}, not of {what}")
     if row.answer_id and not copies:
-        if isinstance(row, Override):
-            raise RowFault(OUTDATED_DECISIONS, f"{what}: copy the new answer_id from the page")
-        raise RowFault(OUTDATED_LABELS, what)
+        raise RowFault(OUTDATED_ROWS, f"{what}: copy the new answer_id from the page")
     answers = [copy for copy in equal if copy in index.judged]
     if title:
         answers = [AnswerKey(title, row.question_id)]
     if not answers:
-        raise RowFault(UNJUDGED_ROWS, what)
+        raise RowFault(UNKNOWN_ROWS, f"{what}: not to be judged")
     return FoundRow(place, row, criterion.name, score, answers)
 
 
@@ -8300,183 +8113,6 @@ def compute_draw(answer: AnswerKey, gold_id: str) -> bytes:
     # The gold is in it, so that nobody who does not know it can choose a name that is not drawn
     text = f"{answer.question_id}\0{answer.title}\0{gold_id}"
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()
-
-
-class PeopleAgreement(NamedTuple):
-    """How far the judge's scores agree with people's, by the names that results have for it."""
-
-    labels: int
-    raters: int
-    questions: int  # labelled answers
-    documents: int
-    most_common_label: float | None
-    most_common_label_share: float | None
-    krippendorff_alpha: float | None
-    krippendorff_alpha_of_people: float | None
-    answers_judged: int
-    judge_weight: float | None  # in the corrected mean
-    rates: dict[str, Mean]  # the others
-
-
-class LabelledAnswer(NamedTuple):
-    """A judged answer that is not blank, with its labels if it has any."""
-
-    score: float  # the judge's
-    document: str
-    mean: float | None  # of people; equal answers share their labels
-    labels: dict[str, float]  # by rater, on the first of equal answers only: each counts once
-
-
-def collect_labels(people: People, systems: Iterable[System]) -> list[LabelledAnswer]:
-    answers = []
-    counted: set[str] = set()
-    for system in systems:
-        for answer in system.answers:
-            judgement = answer.judgement
-            if judgement is not None and judgement is not NO_ANSWER:
-                given = people.labels.get(AnswerKey(system.title, answer.id), {})
-                human = compute_average([row.score or 0 for row in given.values()])
-                new = {rater: row.score or 0 for rater, row in given.items() if row.place not in counted}
-                answers.append(LabelledAnswer(judgement.score, answer.question.doc_id, human, new))
-                counted.update(row.place for row in given.values())
-    return answers
-
-
-def compare_with_people(people: People, systems: Sequence[System]) -> PeopleAgreement:
-    answers = collect_labels(people, systems)
-    n_blank = sum(answer.judgement is NO_ANSWER for answer in list_answers(systems))
-    levels = [find_nearest_level(answer.score) for answer in answers]  # a mean of repeats lies between
-    labelled = [answer for answer in answers if answer.labels]
-    items = []
-    for level, answer in zip(levels, answers, strict=True):
-        for label in answer.labels.values():
-            items.append(RatedItem("", (("document", answer.document),), [level, label]))
-    exact, near, kappa = measure_ratings(items, "quadratic", (0.0, 1.0), clustered_by="documents")
-    gaps = [(compute_average(list(answer.labels.values())) or 0) - answer.score for answer in labelled]
-    documents = [answer.document for answer in labelled]
-    counts = Counter(item.ratings[1] for item in items)
-    raters = sorted(set().union(*(answer.labels for answer in labelled)))
-    ratings = [[answer.labels.get(rater) for answer in answers] for rater in raters]
-    corrected, weight = estimate_people_mean(answers, n_blank)
-    return PeopleAgreement(
-        labels=len(items),
-        raters=len(raters),
-        questions=len(labelled),
-        documents=len(set(documents)),
-        most_common_label=max(counts, key=counts.__getitem__, default=None),
-        most_common_label_share=max(counts.values()) / len(items) if items else None,
-        krippendorff_alpha=krippendorff_alpha([levels, *ratings], "ordinal") if items else None,
-        krippendorff_alpha_of_people=krippendorff_alpha(ratings, "ordinal") if len(raters) > 1 else None,
-        answers_judged=len(answers) + n_blank,
-        judge_weight=weight,
-        rates={
-            "exact_agreement": exact,
-            "agreement_within_1": near,
-            "weighted_kappa": kappa,
-            "people_minus_judge": measure_gaps(gaps, documents, TOP_SCORE - min(LEVEL_SCORES.values())),
-            "corrected_answer_score": corrected,
-        },
-    )
-
-
-def measure_gaps(gaps: Sequence[float], clusters: Sequence[Hashable], largest: float) -> Mean:
-    """Return how much higher one judge scores than another, on a scale of so many levels."""
-    interval = compute_mean_interval(make_sample(gaps, clusters), -largest, largest)
-    return Mean(compute_average(gaps), interval, len(gaps))
-
-
-def estimate_people_mean(answers: Sequence[LabelledAnswer], n_blank: int) -> tuple[Mean, float | None]:
-    """Return the mean that people would give to all answers, blank ones too, and the judge's weight in it."""
-    scores = [answer.score for answer in answers]
-    means = [answer.mean for answer in answers]
-    documents = [answer.document for answer in answers]
-    bounds = (min(LEVEL_SCORES.values()), TOP_SCORE)
-    corrected = corrected_mean(scores, means, documents, bounds=bounds)
-    n_all = len(answers) + n_blank
-    estimate, low, high = [
-        value if value is None else (value * len(answers) + NO_ANSWER.score * n_blank) / n_all
-        for value in corrected[:3]
-    ]
-    interval = None if low is None or high is None else Interval(low, high)
-    return Mean(estimate, interval, n_all), corrected.lambda_
-
-
-def build_agreement_block(found: PeopleAgreement | JudgeAgreement) -> dict[str, Any]:
-    block = found._asdict()
-    rates = block.pop("rates")
-    block |= {name: rate.value for name, rate in rates.items()}
-    return {**block, "ci95": {name: rate.interval for name, rate in rates.items()}}
-
-
-MIN_KAPPA = 0.4  # below it agreement is called poor (Fleiss 1981)
-MAX_LEVEL_SHARE = 0.8  # of scores that are one level; above it kappa and alpha tell little
-MAX_SHIFT = 0.5  # levels between people and judge
-
-
-def build_people_part(people: People, systems: Sequence[System]) -> Part:
-    judged = [system for system in systems if any(answer.judgement for answer in system.answers)]
-    pooled = compare_with_people(people, judged) if people.labels and judged else None
-    if not pooled or not pooled.labels:
-        return Part("Judge and people")
-    rows = [list_people_cells("all", pooled)]
-    lacking = []
-    for system in judged if len(judged) > 1 else ():
-        compared = compare_with_people(people, [system])
-        if compared.documents >= MIN_CLUSTERS:
-            rows.append(list_people_cells(system.title, compared))
-        else:
-            lacking.append(system)
-    weight = format_number(pooled.judge_weight, 2)
-    of_all = f"of all {pooled.answers_judged} judged answers"
-    lines = [
-        f"{pooled.labels} labels on {pooled.questions} answers in {people.files[-1].file}",
-        *describe_reliability(pooled),
-        "Kappa has quadratic weights, alpha is ordinal.",
-        f"People's mean: {of_all}, estimated from the judge's scores (weight {weight}) and the labels.",
-    ]
-    if pooled.raters > 1:
-        alpha = format_number(pooled.krippendorff_alpha_of_people, 2)
-        lines.append(f"Alpha of the {pooled.raters} people among themselves: {alpha}")
-    if lacking:
-        lines.append(f"n/a, with labels on fewer than {MIN_CLUSTERS} documents: {len(lacking)} systems")
-    header = ["Answers", "Labels", "Exact", "Within 1", "Kappa", "Alpha", "People - judge", "People's mean"]
-    return Part("Judge and people", header, rows, lines)
-
-
-def describe_reliability(compared: PeopleAgreement) -> list[str]:
-    """Return what it means for grades if judge and people hardly agree, or one is kinder than the other."""
-    lines = []
-    kappa = compared.rates["weighted_kappa"]
-    exact = compared.rates["exact_agreement"].value or 0
-    common = compared.most_common_label_share or 0
-    if kappa.value is not None and kappa.value < MIN_KAPPA:
-        if kappa.interval and kappa.interval.high < MIN_KAPPA and exact <= MAX_LEVEL_SHARE:
-            lines.append(f"Kappa is below {MIN_KAPPA}: the judge's scores alone are no basis for grades.")
-        else:
-            shown = format_interval(MeanCell(kappa.value, kappa.interval, 2))
-            lines.append(f"Kappa {shown}: cannot tell yet, label more.")
-    if kappa.value is not None and not kappa.interval and compared.documents >= MIN_CLUSTERS:
-        lines.append(f"Kappa has no interval: {kappa.reason}.")
-    if common > MAX_LEVEL_SHARE:
-        alike = f"{common:.0%} of people's labels are {compared.most_common_label}"
-        lines.append(f"{alike}: kappa tells little then; exact agreement is {exact:.0%}.")
-    gap = compared.rates["people_minus_judge"]
-    shift = gap.value or 0
-    low, high = gap.interval or (0, 0)
-    if abs(shift) > MAX_SHIFT and (low > 0 or high < 0):
-        manner = "strict" if shift > 0 else "kind"
-        effect = "low" if shift > 0 else "high"
-        points = abs(shift) * 100 * ANSWER_WEIGHT / TOP_SCORE
-        grades = f"grades by its scores are too {effect}, by about {points:.0f} of 100 points"
-        lines.append(f"The judge is too {manner}: {grades}.")
-    return lines
-
-
-def list_people_cells(name: str, compared: PeopleAgreement) -> list[Cell]:
-    exact, near, kappa, *others = compared.rates.values()
-    shares = ["n/a" if rate.value is None else f"{rate.value:.0%}" for rate in (exact, near)]
-    rates = [kappa, NO_MEAN._replace(value=compared.krippendorff_alpha), *others]
-    return [name, compared.labels, *shares, *(MeanCell(rate.value, rate.interval, 2) for rate in rates)]
 
 
 class UnequalDecision(NamedTuple):
@@ -8507,102 +8143,6 @@ def find_unequal_decisions(
     return decisions
 
 
-# -- The judge beside itself, where it was asked several times, and beside second markers
-
-ITSELF = "itself"
-MIN_ALPHA = 0.8  # below it a judge is called unstable (Krippendorff 2004)
-
-
-class JudgeAgreement(NamedTuple):
-    name: str  # ITSELF, or the marker's
-    answers: int
-    scores_of_each: int
-    largest_level_share: float
-    rates: dict[str, Mean]  # by their names in the results
-
-
-def summarize_judges(criterion: Criterion, answers: Iterable[Judged]) -> dict[str, dict[str, Any]]:
-    blocks = {}
-    for found in compare_judges(criterion, answers):
-        block = build_agreement_block(found)
-        blocks[block.pop("name")] = block
-    return blocks
-
-
-def compare_judges(criterion: Criterion, answers: Iterable[Judged]) -> list[JudgeAgreement]:
-    """Compare the scores of answers: all repeats of the judge, and its scores with each second marker's."""
-    rated: dict[str, list[tuple[Judged, list[float]]]] = defaultdict(list)
-    for answer in answers:
-        judgement = answer.find_judgement(criterion)
-        if judgement is None:
-            continue
-        repeats = answer.list_repeats(criterion)
-        if len(repeats) > 1:
-            rated[ITSELF].append((answer, repeats))
-        for name, score in answer.find_second_scores(criterion).items():
-            rated[name].append((answer, [judgement.score, score]))
-    return [compare_scores(criterion, name, rows) for name, rows in rated.items()]
-
-
-def compare_scores(
-    criterion: Criterion, name: str, rated: Sequence[tuple[Judged, list[float]]]
-) -> JudgeAgreement:
-    prompt = PROMPTS[criterion.prompt]
-    items = []
-    for answer, scores in rated:
-        levels: list[float | None] = [criterion.find_level(score) for score in scores]
-        items.append(RatedItem("", (("cluster", str(answer.cluster)),), levels))
-    if name == ITSELF:
-        exact, near, alpha = measure_ratings(items, "ordinal", (0.0, 1.0), 1)
-        rates = {"krippendorff_alpha": alpha}
-    else:
-        exact, near, kappa = measure_ratings(items, "quadratic", (0.0, 1.0))
-        gaps = [second - first for _, (first, second) in rated]
-        clusters = [answer.cluster for answer, _ in rated]
-        gap = measure_gaps(gaps, clusters, prompt.top - judge_blank(prompt).score)
-        rates = {"weighted_kappa": kappa, "minus_judge": gap}
-    if prompt.top <= 1:  # all are within 1
-        near = NO_MEAN
-    rates = {"exact_agreement": exact, "agreement_within_1": near, **rates}
-    counts = Counter(flatten(item.ratings for item in items))
-    share = max(counts.values()) / counts.total()
-    return JudgeAgreement(name, len(rated), len(rated[0][1]), share, rates)
-
-
-def build_judges_part(criteria: Iterable[Criterion], answers: Sequence[Judged]) -> Part:
-    rows: list[list[Cell]] = []
-    names = set()
-    lines = []
-    for criterion in criteria:
-        for row in compare_judges(criterion, answers):
-            names.add(row.name)
-            title = criterion.measure.title
-            cells: list[Cell] = [MeanCell(rate.value, rate.interval, 2) for rate in row.rates.values()]
-            if row.name == ITSELF:
-                rows.append([f"{row.name}, {row.scores_of_each} times", title, row.answers, *cells, ""])
-                lines += prefix_lines(title, describe_stability(row))
-            else:
-                rows.append([row.name, title, row.answers, *cells])
-    if ITSELF in names:
-        lines.append("Itself: its scores of the same answers, asked again. Alpha is ordinal.")
-    if names - {ITSELF}:
-        lines.append("Second markers are judges whose replies the journal has. Their scores never count.")
-        lines.append("Kinder by: how much higher they score. Kappa has quadratic weights.")
-    header = ["Judge and", "Criterion", "Answers", "Exact", "Within 1", "Alpha, kappa", "Kinder by"]
-    return Part("Judges", header, rows, lines)
-
-
-def describe_stability(row: JudgeAgreement) -> list[str]:
-    alpha = row.rates["krippendorff_alpha"].value
-    if alpha is None or alpha >= MIN_ALPHA:
-        return []
-    if row.largest_level_share > MAX_LEVEL_SHARE:
-        share = f"more than {100 * MAX_LEVEL_SHARE:.0f} % of the scores are one level"
-        exact = format_number(row.rates["exact_agreement"].value, 2)
-        return [f"{share}: alpha tells little, and exact agreement is {exact}."]
-    return [f"alpha is below {MIN_ALPHA}: asked again, the judge gives other scores."]
-
-
 # -- The label sheet
 
 
@@ -8616,18 +8156,15 @@ def build_label_sheet(systems: Iterable[System], n_drawn: int) -> str:
                 answers[draw] = answer
     if not answers:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
-    in_order = [answers[draw] for draw in sorted(answers)]
-    rows = {answer.identify(RUBRIC): build_sheet_row(answer, []) for answer in in_order[:n_drawn]}
-    others = [answer for answer in in_order if answer.identify(RUBRIC) not in rows]
-    doubtful = [answer for answer in others if describe_doubts(answer)]
-    doubtful.sort(key=lambda answer: (-answer.measure_gap(RUBRIC), not answer.flags))
-    for answer in doubtful[:n_drawn]:  # below the drawn ones, of which they are no sample
-        rows.setdefault(answer.identify(RUBRIC), build_sheet_row(answer, describe_doubts(answer)))
+    rows: dict[str, dict[str, object]] = {}  # equal answers share one
+    for draw in sorted(answers)[:n_drawn]:
+        answer = answers[draw]
+        rows[answer.identify(RUBRIC)] = build_sheet_row(answer)
     first, *_ = rows.values()
     return render_csv(list(first), [list(row.values()) for row in rows.values()])
 
 
-def build_sheet_row(answer: GradedAnswer, doubts: Sequence[str]) -> dict[str, object]:
+def build_sheet_row(answer: GradedAnswer) -> dict[str, object]:
     question = answer.question
     text = answer.prediction.answer[:MAX_ANSWER_CHARS]
     if len(answer.prediction.answer) > MAX_ANSWER_CHARS:
@@ -8636,24 +8173,15 @@ def build_sheet_row(answer: GradedAnswer, doubts: Sequence[str]) -> dict[str, ob
     return {
         "answer_id": answer.identify(RUBRIC),
         "question_id": question.question_id,
+        "criterion": RUBRIC.name,
         "question": question.question,
         "gold_answer": question.answer,
         "answer": text,
+        "rubric": question.rubric.description if question.rubric else "",
         **{f"level_{level}": words for level, words in zip(RUBRIC_LEVELS, levels, strict=False)},
         "score": "",
         "note": "",
-        "why": ", ".join(doubts),
     }
-
-
-def describe_doubts(answer: GradedAnswer) -> list[str]:
-    is_unsupported = bool(answer.gold) and not set(answer.gold) & set(answer.cited)
-    cases = {
-        f"judges differ ({RUBRIC.describe_marks(answer)})": answer.measure_gap(RUBRIC) >= MIN_GAP,
-        "flagged": bool(answer.flags),
-        "full score without right evidence": answer.score == TOP_SCORE and is_unsupported,
-    }
-    return [doubt for doubt, is_given in cases.items() if is_given]
 
 
 # ------------------------------------------------------------------ 14. The class and its pages
@@ -8680,7 +8208,6 @@ class Concern(Enum):
     UNANSWERED = WarningRecord("Half of the questions or more not answered")
     BESIDE = WarningRecord("Files beside, not graded")
     FLAGGED = WarningRecord("Flagged answers", advice="read them and decide")
-    DISPUTED = WarningRecord("Judges differ", advice="read the answers and decide")
     EQUAL = WarningRecord("Equal predictions")
     BEST = WarningRecord("The best system counts", advice="ask for one file, or `final`")
     UNEQUAL = WarningRecord("Overridden, but not for all with this answer")
@@ -8886,9 +8413,6 @@ def list_concerns(gradebook: Gradebook, submission: Submission) -> Iterator[tupl
         for answer in system.flagged:
             note = f"{answer.id} ({', '.join(answer.flags)})"
             yield Concern.FLAGGED, LinkCell(title, submission.link_page(split, answer.id), note)
-        for answer, criterion in system.disputed:
-            note = f"{criterion.prefix}{answer.id} ({criterion.describe_marks(answer)})"
-            yield Concern.DISPUTED, LinkCell(title, submission.link_page(split, answer.id), note)
         for group in gradebook.equal_groups:
             others = [other.title for other in group if other is not system]
             if len(others) < len(group):
@@ -8929,7 +8453,7 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
     measure, rows = rank_submissions(submissions)
     systems = [row.system for row in rows if row.system is not NO_SYSTEM]
     more_measures = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
-    measures = [*LEADERBOARD_MEASURES, *more_measures, *list_marker_measures(gradebook.judging)]
+    measures = [*LEADERBOARD_MEASURES, *more_measures]
     board = build_board(split, rows, measures, measure)
     remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems, measures)]
     lines = describe_warnings(split.warnings)
@@ -8938,8 +8462,6 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
     parts = [
         build_attention_part(gradebook.concerns),
         board._replace(lines=remarks),
-        build_people_part(gradebook.people, systems),
-        build_judges_part(split.criteria, list_answers(systems)),
         build_question_part(gradebook),
         Part("Data warnings", lines=lines, place="folded"),
         build_origins_part(split, [split.file, *gradebook.people.files]),
@@ -9000,13 +8522,8 @@ def describe_status(system: System) -> str:
     return "graded" if system.answers else State.NOT_GRADED.value
 
 
-def list_marker_measures(judging: Judging) -> list[Measure]:
-    return [Measure(f"answer by {name}", f"Answer by {name}", 2) for name in judging.second_markers]
-
-
-def narrow_leaderboard(board: Part, judging: Judging) -> Part:
-    wide = {measure.title for measure in list_marker_measures(judging)}
-    narrow = board.select(set(board.header) - NOT_ON_CONSOLE - wide)
+def narrow_leaderboard(board: Part) -> Part:
+    narrow = board.select(set(board.header) - NOT_ON_CONSOLE)
     if narrow.rows and "\n\n" in render_text_table(narrow):  # too wide for one table
         narrow = narrow.select(set(narrow.header) - {measure.title for measure in RETRIEVAL_MEASURES})
     return narrow._replace(lines=["", *board.lines])
@@ -9029,7 +8546,6 @@ def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, 
             "status": describe_status(grade.system),
             "reason": grade.reason,
             "flagged": sum(len(system.flagged) for system in submission.systems),
-            "judges_differ": sum(len(system.disputed) for system in submission.systems),
             "decisions": sum(len(answer.decisions) for answer in grade.system.answers),
             "page": submission.name_page(gradebook.split) if has_pages else "",
         }
@@ -9327,9 +8843,6 @@ def describe_cases(system: System) -> list[str]:
         if not answer.find_failure(RUBRIC):
             score = "no score" if answer.score is None else f"{answer.score:.3g}"
             lines.append(f"Flagged {answer.id} ({', '.join(answer.flags)}): {score}")
-    for answer, criterion in system.disputed if not system.submission else ():  # no student's page has them
-        marks = f"{criterion.prefix}{criterion.describe_marks(answer)}"
-        lines.append(f"Judges differ: {answer.id}: {marks}")
     return lines + describe_decisions(system)
 
 
@@ -9417,7 +8930,7 @@ def build_empty_report(split: Split, submission: Submission) -> Report:
     lines = [f"This submission is not graded: {reason}." for reason in submission.reasons]
     part = Part("Not graded", lines=lines, place="box")
     title = f"Evaluation of the {split.name} split: {submission.name}"
-    return Report(title, [part], header=list_csv_header(split.measures, split.criteria, split.further))
+    return Report(title, [part], header=list_csv_header(split.measures, split.criteria, split.has_repeats))
 
 
 def build_split_report(gradebook: Gradebook, submission: Submission, changes: Part) -> Report:
@@ -9444,15 +8957,13 @@ def build_split_report(gradebook: Gradebook, submission: Submission, changes: Pa
         lines += describe_warnings(split.warnings)
         files = [system.file for system in systems]
         parts += [
-            build_people_part(gradebook.people, systems),
-            build_judges_part(split.criteria, list_answers(systems)),
             build_origins_part(split, [split.file, *files, *gradebook.people.files]),
         ]
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
         [*parts, Part("Warnings", lines=lines, place="warnings")],
         entries=lambda: build_entries(split, systems),
-        header=list_csv_header(split.measures, split.criteria, split.further),
+        header=list_csv_header(split.measures, split.criteria, split.has_repeats),
         rows=lambda: list_csv_rows(split, systems),
         facts=build_run_facts(gradebook, systems) | {"Warnings": str(len(lines))},
     )
@@ -9518,26 +9029,26 @@ def build_origins_part(split: Split, files: Iterable[InputFile]) -> Part:
 
 
 def list_csv_header(
-    measures: Iterable[Measure], criteria: Sequence[SplitCriterion], further: Iterable[str] = FURTHER_COLUMNS
+    measures: Iterable[Measure], criteria: Sequence[SplitCriterion], has_repeats: bool = True
 ) -> list[str]:
     return [
         *("question_id", "system", "doc_id", *SHOWN_FACETS),
         *(measure.name for measure in measures),
         *flatten(criterion.columns for criterion in criteria),
-        *(f"{criterion.name}_{kind}" for criterion, kind in itertools.product(criteria, further)),
+        *(f"{criterion.name}_repeats" for criterion in criteria if has_repeats),
         *CITATION_KINDS,
         *("provenance", "question", "gold_answer", "system_answer"),
     ]
 
 
 def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[object]]:
-    header = list_csv_header(split.measures, split.criteria, split.further)
+    header = list_csv_header(split.measures, split.criteria, split.has_repeats)
     for position, system in itertools.product(range(len(split.questions)), systems):
         answer = system.answers[position]
         question = answer.question
         cells: dict[str, Any] = {**answer.scores}
         for criterion in split.criteria[::-1] if answer.outcomes else ():  # the rubric's have no prefix
-            row = build_judged_row(answer, criterion, split.further)
+            row = build_judged_row(answer, criterion, split.has_repeats)
             cells |= {**{f"{criterion.name}_{name}": cell for name, cell in row.items()}, **row}
         cells |= {
             **msgspec.structs.asdict(question),
@@ -9609,8 +9120,6 @@ def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
         facts["Judge's score"] = f"{answer.judgement.score:.3g}" if answer.judgement else "none"
     if answer.judgement and len(answer.judgement.repeats) > 1:
         facts["Judge's scores"] = RUBRIC.describe_words(answer.judgement)
-    for name, score in answer.find_second_scores(RUBRIC).items() if not system.submission else ():
-        facts[f"By {name}"] = f"{score:.3g}"
     facts["Flags"] = ", ".join(answer.flags)
     has_citations = system.find_mean(F1_MEASURE).is_submitted
     for kind, names in answer.sort_citations().items():
@@ -10018,7 +9527,6 @@ class GradeItems(Command):
             outcome = outcomes.get(request_id) if isinstance(case, Task) else case
             if outcome:
                 answer.outcomes[criterion.name] = outcome
-                answer.second_scores[criterion.name] = judging.find_second_scores(request_id)
                 if not self.why_not:  # what is known without a judge would be a mean of few answers
                     answer.scores |= criterion.score_outcome(outcome)
         self.table = self.build_table(self.measures)
@@ -10390,7 +9898,10 @@ class GradeAnswers(GradeItems):
         compared = [self.protocol.name, *[measure.name for measure in self.compared]]
         self.ranked_by = next((name for name in compared if name in columns), "")
         self.ranks = self.sort_by(self.ranked_by)
-        self.judge_columns = self.map_judge_columns()
+        own = itertools.product(self.own_criteria, ("rationale", "failure"))
+        self.judge_columns = [f"{criterion.name}_{kind}" for criterion, kind in own]
+        if self.judging.repeats > 1:
+            self.judge_columns += [f"{criterion.name}_repeats" for criterion in self.criteria]
         for configuration in self.configurations:
             for answer in configuration.answers:
                 self.decide(configuration, answer)
@@ -10450,8 +9961,6 @@ class GradeAnswers(GradeItems):
         if configuration.is_judged and self.judging.model:
             results |= {"requested_model": self.judging.requested_model, "judge_model": self.judging.model}
             results["failed"] = [answer.id for answer in answers if answer.is_failed]
-            if self.judging.list_further():
-                results["judges"] = {row.name: summarize_judges(row, answers) for row in self.criteria}
             results["flagged"] = [answer.id for answer in answers if answer.flags]
         if configuration.name in self.changes_since:
             results["baseline"] = self.changes_since[configuration.name].build_block()
@@ -10517,15 +10026,12 @@ class GradeAnswers(GradeItems):
             row["judge_scores"] = (judgement and judgement.scores) or None
             if self.protocol.prompt == "quality":
                 row["faithful_to"] = "context" if answer.has_context else "reference"
-        for name, (criterion, kind) in self.judge_columns.items():
-            row[name] = JUDGED_COLUMNS[kind](answer, criterion)
+        for criterion in self.own_criteria:
+            row[f"{criterion.name}_rationale"] = answer.find_rationale(criterion)
+            row[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
+        for criterion in self.criteria if self.judging.repeats > 1 else ():
+            row[f"{criterion.name}_repeats"] = answer.list_repeats(criterion)
         return row | {"flags": answer.flags}
-
-    def map_judge_columns(self) -> dict[str, tuple[ItemCriterion, str]]:
-        """Return the columns of results and CSV with what the judge says: criterion, and kind of column."""
-        own = itertools.product(self.own_criteria, ("rationale", "failure"))
-        further = itertools.product(self.criteria, self.judging.list_further())
-        return {f"{criterion.name}_{kind}": (criterion, kind) for criterion, kind in (*own, *further)}
 
     def list_answer_warnings(self, configuration: Configuration) -> Iterator[WarningRecord]:
         answers = configuration.answers
@@ -10598,7 +10104,6 @@ class GradeAnswers(GradeItems):
             build_means_part("Results by category", headings, by_category, self.measures, 2),
             build_baseline_part(self.options.baseline, self.changes_since),
             build_comparison_part(self.differences),
-            build_judges_part(self.criteria, self.answers),
             Part("Warnings", lines=list(warnings), place="warnings"),
         ]
         columns = [*ANSWER_COLUMNS, "flags", *self.measured, *self.judge_columns]
@@ -11279,7 +10784,7 @@ def describe_undecided(file: FileData) -> str:
 
 
 def parse_decisions(file: FileData, problems: list[str]) -> tuple[str, list[DecisionRow]]:
-    """Return (the judge that a file names, rows): none without a decision, no doubtful ones of a sheet."""
+    """Return (the judge that a file names, rows): none without a decision."""
     value = parse_value(dict[str, Any], file, []) or {}  # a list names no judge
     judges = [value.get("judge_model")]
     if value and not any(isinstance(member, list) for member in value.values()):  # results of a split
@@ -11291,7 +10796,7 @@ def parse_decisions(file: FileData, problems: list[str]) -> tuple[str, list[Deci
     rows = []
     for raw in raw_rows:
         row = parse_row(DecisionRow, raw, problems)
-        if row is not None and not (row.answer_id and row.why):
+        if row is not None:
             row.place = raw.locate()
             rows.append(row)
     is_decided = any(row.correct is not None or row.score is not None for row in rows)
@@ -11797,7 +11302,6 @@ class JudgeSummaries(GradeItems):
             "num_skipped_errors": configuration.n_skipped,
             "num_failed": sum(row.error is not None for row in rows),
             **summarize_rows(rows),
-            "judges": summarize_judges(self.criteria[0], configuration.answers),
             "comparison": list_differences(self.differences, configuration.name),
             "warnings": describe_warnings(configuration.warnings),
             "run": {
@@ -11840,8 +11344,7 @@ class JudgeSummaries(GradeItems):
         overview = build_means_part("Summary evaluation results", headings, rows, SUMMARY_MEASURES)
         remark = f"Each criterion is 0 to 2, the total 0 to 10. {IN_BRACKETS}, by queries."
         pairs = build_comparison_part(self.differences)._replace(title="Comparison by query")
-        judges = build_judges_part(self.criteria, self.answers)
-        return render_text([overview._replace(lines=[remark, *self.origins]), *parts, pairs, judges])
+        return render_text([overview._replace(lines=[remark, *self.origins]), *parts, pairs])
 
 
 def parse_summary_name(path: str, problems: list[str]) -> tuple[str, int]:

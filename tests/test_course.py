@@ -532,7 +532,6 @@ def test_grades_that_cannot_be_written(graded: Project) -> None:
 
 def test_a_students_page_begins_with_the_grade(course: Project) -> None:
     course.write("dev_appeal.txt", "Write to the office.\n\nName the answer ID.\n")
-    course.write("dev_labels.csv", "question_id,system,score\nq001,one/own,3\n")
     grade(course, "--report", "html")
     page = text_of(course, "dev_graded/one/dev_evaluation.html")
     headings = ["Your grade: 80.00 of 100", "How to appeal", "Questions", "Systems"]
@@ -546,7 +545,7 @@ def test_a_students_page_begins_with_the_grade(course: Project) -> None:
         assert text in " ".join(made_of)
     for line in ("Write to the office.", "Name the answer ID."):
         assert f"<li>{line}</li>" in page
-    for hidden in ("SHA-256", "Judge and people", "bare", "two"):
+    for hidden in ("SHA-256", "bare", "two"):
         assert hidden not in page
     bare = text_of(course, "dev_graded/bare/dev_evaluation.html")
     assert "Your grade: 40.00 of 100" in bare

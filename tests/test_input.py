@@ -124,8 +124,12 @@ EXPECTED = "file not found in {}: expected dev_NAME_output.json"
             f"dev_strong_output.json: {EXPECTED}; found dev_simple_output.json",
         ),
         "folder": ("team1/dev.json", "--submissions teem1", "error: --submissions: not a folder: teem1"),
-        "labels": ("lables.csv", "--labels labels.csv", "labels.csv: file not found in {}; found lables.csv"),
-        "no folder": ("x", "--labels no/l.csv", "no/l.csv: file not found"),
+        "overrides": (
+            "ovr.csv",
+            "--overrides over.csv",
+            "over.csv: file not found in {}; found ovr.csv",
+        ),
+        "no folder": ("x", "--overrides no/o.csv", "no/o.csv: file not found"),
     },
 )
 def test_missing_file(small: Project, name: str, arguments: str, message: str) -> None:

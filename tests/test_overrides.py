@@ -84,7 +84,7 @@ def test_a_decision_replaces_the_score_everywhere(four: Project) -> None:
     assert (judge_row(without, "q001")["answer_score_raw"], without.code) == (2, 3)
 
 
-def test_comparisons_use_the_decision_and_labels_the_judge(project: Project, judge_with: JudgeWith) -> None:
+def test_comparisons_use_decisions_and_agreement_the_judge(project: Project, judge_with: JudgeWith) -> None:
     project.questions(*(question(f"d{n}") for n in range(1, 7)))
     scores = {"own": [1] * 6, "strong": [4] * 6}
     for system in scores:
@@ -92,10 +92,9 @@ def test_comparisons_use_the_decision_and_labels_the_judge(project: Project, jud
     judge_with(scores)
     override(project, *(f"own,q00{n},5,So." for n in range(1, 7)))
     project.write("labels.json", [{"question_id": "q001", "system": "own", "score": 5}])
-    results = run(project, "--labels", "labels.json").results
+    results = run(project).results
     [difference] = [row for row in results["own"]["comparison"] if row["measure"] == "avg_answer_score"]
     assert difference["difference"] == 1
-    assert results["own"]["llm_judge"]["human"]["agreement_within_1"] == 0  # of 5 with the judge's 1
     project.run("agreement", RESULTS, "labels.json")
     [apart] = project.read("agreement.json")["disagreements"]
     assert list(apart["decisions"].values()) == [1, 5]
@@ -241,7 +240,7 @@ def test_equal_answers_get_equal_appeals(classmates: Project, judge_with: JudgeW
     classmates.write(FILE, f"{header}\n{for_all}\nann,q001,4,So.,{answer_id}\n")
     outcome = run(classmates, *CLASS)
     what = f"answer_id {answer_id} is that of q002 of"
-    assert mentions(outcome.err, f"warning: {FILE}:3: {what}", "not of q001 ann: the row does not count")
+    assert mentions(outcome.err, "rows for what this run", f"{FILE}:3: {what}", "not of q001 ann")
     assert (outcome.code, scores_of(classmates, "ann")) == (3, [3, 3])
 
 
@@ -282,7 +281,7 @@ def test_problems_in_overrides(four: Project, rows: list[str], problems: list[st
 def test_unknown_names_are_one_warning_and_everybody_is_graded(four: Project) -> None:
     override(four, "weak,q001,5,So.", "strong,q9,5,So.", "strong,q002,5,So.")
     outcome = run(four)
-    what = "rows for unknown systems or questions, which do not count: 2, e.g. overrides.csv:2: system weak"
+    what = "rows for what this run does not have, which do not count: 2, e.g. overrides.csv:2: system weak"
     assert [line for line in outcome.err if FILE in line] == [f"warning: {FILE}: {what}"]
     assert (judge_row(outcome, "q002")["answer_score_raw"], outcome.code) == (5, 3)
 
@@ -323,22 +322,18 @@ def test_a_decision_under_an_earlier_gold_does_not_count(
     assert (outcome.code, mentions(outcome.err, "copy the new answer_id")) == (0 if counts else 3, not counts)
 
 
-def test_a_row_for_a_question_that_was_struck_is_a_note(four: Project, judge_with: JudgeWith) -> None:
-    """It stays one in later runs. A question that there never was is another matter."""
+def test_a_row_for_a_question_that_was_struck_is_a_row_for_an_unknown_one(
+    four: Project, judge_with: JudgeWith
+) -> None:
     named = [question(f"d{n}", question_id=f"q00{n}") for n in range(1, 4)]
     four.questions(*named)
     judge_with({"strong": [2, 4, 4]})
     override(four, "strong,q001,5,So.", "strong,q002,5,So.")
     assert run(four).code == 0
     four.questions(named[0], named[2])
-    for _ in range(2):
-        outcome = run(four)
-        [line] = [line for line in outcome.err if FILE in line]
-        what = "rows for questions that were struck, which do not count: 1, e.g. overrides.csv:3: q002 strong"
-        assert (line, outcome.code) == (f"{FILE}: {what}", 0)
-        assert judge_row(outcome, "q001")["answer_score_raw"] == 5
-    override(four, "strong,q009,5,So.")
-    assert run(four).code == 3
+    outcome = run(four)
+    assert mentions(outcome.err, "rows for what this run", ": 1, e.g. overrides.csv:3: question q002")
+    assert (judge_row(outcome, "q001")["answer_score_raw"], outcome.code) == (5, 3)
 
 
 def test_in_a_class_an_outdated_decision_is_in_the_box(classmates: Project, judge_with: JudgeWith) -> None:
@@ -352,18 +347,16 @@ def test_in_a_class_an_outdated_decision_is_in_the_box(classmates: Project, judg
     assert outcome.code == 3
 
 
-def test_a_name_with_other_blanks_or_quotes_is_named(project: Project, judge_with: JudgeWith) -> None:
+def test_a_name_counts_with_other_blanks_or_quotes(project: Project, judge_with: JudgeWith) -> None:
     project.questions(question("d1"))
     for name in ("alice ", "'bob"):
         project.submission(name, own={"q001": {"answer": f"By {name}."}})
     judge_with({"alice /own": [2], "'bob/own": [2]})
     override(project, "alice,q001,5,So.", "'bob,q001,5,So.", first_column="submission")
-    outcome = run(project, "--submissions", "alice ", "'bob")
-    what = f'rows that count for a name with other blanks or quotes: 1, e.g. {FILE}:2: "alice" for "alice "'
-    assert f"warning: {FILE}: {what}" in outcome.err
+    assert run(project, "--submissions", "alice ", "'bob").code == 0
     assert set(read_points(project).values()) == {"50.0"}
     override(project, "alice,q001,5,So.", "bob,q001,5,So.", first_column="submission")
-    assert mentions(run(project, "--submissions", "alice ", "'bob").err, ": 2, e.g. ")
+    assert run(project, "--submissions", "alice ", "'bob").code == 0
 
 
 # ------------------------------------------------------------------ Decisions by other criteria

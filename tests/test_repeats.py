@@ -1,11 +1,10 @@
-"""How much a judge can be trusted: asked again (--repeats), and beside other judges of the journal."""
+"""How often a judge is asked (--repeats), and the line under tables that says so."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,25 +12,19 @@ import evaluation
 import pytest
 
 from conftest import (
-    FAILED_CALL,
     FIRST_SEED,
     GPT_OSS,
     LLAMA,
     JudgeWith,
-    Outcome,
     Project,
     Serve,
-    asked_document,
     assert_refused,
-    below_the_averages,
-    blocks,
     journal_entries,
     json_lines,
     judge_block,
     judge_row,
     judge_scores,
     mentions,
-    pasted,
     table,
     write_many,
 )
@@ -261,158 +254,6 @@ def test_summaries_are_judged_several_times(project: Project, serve: Serve) -> N
     assert results["statistics"]["total_score"]["distribution"]["5"] == 1
 
 
-# ------------------------------------------------------------------ The judge and itself
-
-
-def agreement_of(outcome: Outcome, judge: str = "itself") -> dict[str, Any]:
-    found: dict[str, Any] = judge_block(outcome)["judges"][judge]
-    return found
-
-
-def test_agreement_of_a_judge_with_itself(project: Project, judge_with: JudgeWith) -> None:
-    """Of six pairs of scores two are equal and four within one level; alpha is computed by hand."""
-    write_many(project, 6)
-    judge_with({"strong": [[1, 1, 3], [5, 4, 5], [2, 2, 2], [4, 4, 4], [1, 1, 1], [3, 3, 3]]})
-    outcome = project.run(*THRICE, "--report", "html")
-    found = agreement_of(outcome)
-    assert (found["answers"], found["scores_of_each"]) == (6, 3)
-    assert found["exact_agreement"] == pytest.approx((1 / 3 + 1 / 3 + 4) / 6)
-    assert found["agreement_within_1"] == pytest.approx((1 / 3 + 5) / 6)
-    ratings = [[1, 5, 2, 4, 1, 3], [1, 4, 2, 4, 1, 3], [3, 5, 2, 4, 1, 3]]
-    assert found["krippendorff_alpha"] == pytest.approx(evaluation.krippendorff_alpha(ratings, "ordinal"))
-    for name in ("exact_agreement", "agreement_within_1", "krippendorff_alpha"):
-        low, high = found["ci95"][name]
-        assert low <= found[name] <= high
-    assert re.search(r"^itself, 3 times  Answer +6  0.78 \[", blocks(outcome.out)["JUDGES"], re.MULTILINE)
-    assert "itself, 3 times" in project.files()["dev_evaluation.html"].decode()
-    assert "alpha is below" not in outcome.out
-
-
-UNSTABLE = "Answer: alpha is below 0.8: asked again, the judge gives other scores.\n"
-ONE_LEVEL = (
-    "Answer: more than 80 % of the scores are one level: alpha tells little, and exact agreement is 0.89.\n"
-)
-
-
-def test_a_judge_that_gives_other_scores_when_asked_again_is_named(
-    project: Project, judge_with: JudgeWith
-) -> None:
-    write_many(project, 6)
-    judge_with({"strong": [[1, 4, 2], [5, 1, 5], [2, 2, 5], [4, 2, 4], [1, 5, 1], [3, 1, 3]]})
-    outcome = project.run(*THRICE)
-    assert UNSTABLE in outcome.out
-
-
-def test_nearly_equal_scores_are_no_instability(project: Project, judge_with: JudgeWith) -> None:
-    write_many(project, 6)
-    judge_with({"strong": [[5, 4, 5], 5, 5, 5, 5, 5]})
-    outcome = project.run(*THRICE)
-    assert ONE_LEVEL in outcome.out
-    assert UNSTABLE not in outcome.out
-
-
-def test_a_judge_asked_once_is_not_compared_with_itself(small: Project, serve: Serve) -> None:
-    serve(score_reply(4))
-    outcome = small.run()
-    assert "JUDGES" not in outcome.out
-    assert "judges" not in judge_block(outcome)
-
-
-# ------------------------------------------------------------------ Second markers
-
-LARGER = "openai/gpt-oss-120b"
-
-
-def judge_by(models: Mapping[str, Callable[[int], int | None]]) -> Callable[[Call], Reply]:
-    """Score answer N of `write_many` by the model's function of N; None: the model is away."""
-
-    def answer(call: Call) -> Reply:
-        score = models[call.body["model"]](int(asked_document(call)[1:]))
-        return FAILED_CALL if score is None else score_reply(score, f"Says {call.body['model']}.")
-
-    return answer
-
-
-def one_to_four(number: int) -> int:
-    return 1 + number % 4
-
-
-def test_a_second_marker_who_is_a_level_kinder(project: Project, serve: Serve) -> None:
-    write_many(project, 8)
-    server = serve(judge_by({GPT_OSS: lambda number: 1 + one_to_four(number), LARGER: one_to_four}))
-    alone = project.run("dev", "--model", LARGER)
-    project.run("dev", "--model", GPT_OSS)
-    outcome = project.run("dev", "--model", LARGER, "--report", "csv", "html")
-    assert (outcome.code, len(server.calls)) == (0, 16)
-    assert judge_scores(outcome) == judge_scores(alone)
-    means = {"avg_answer_score", "avg_combined_score"}
-    assert {name: judge_block(outcome)[name] for name in means} == {
-        name: judge_block(alone)[name] for name in means
-    }
-    found = agreement_of(outcome, GPT_OSS)
-    assert (found["answers"], found["exact_agreement"], found["agreement_within_1"]) == (8, 0, 1)
-    low, high = found["ci95"]["minus_judge"]
-    assert (found["minus_judge"], 0 < low < 1 < high < 2) == (1, True)
-    scores = [one_to_four(number) for number in range(8)]
-    kappa = evaluation.cohen_kappa(scores, [score + 1 for score in scores], "quadratic")
-    assert found["weighted_kappa"] == pytest.approx(kappa)
-    assert judge_row(outcome, "q001")["answer_second_markers"] == {GPT_OSS: 2}
-    assert rows_of_csv(project, "dev_evaluation.csv")[0]["answer_second_markers"] == f"{GPT_OSS}: 2"
-    assert f"By {GPT_OSS}" in project.files()["dev_evaluation.html"].decode()
-    assert re.search(rf"^{GPT_OSS}  Answer +8  0.00 ", blocks(outcome.out)["JUDGES"], re.MULTILINE)
-
-
-def test_a_third_judge_who_was_away_for_half(project: Project, serve: Serve) -> None:
-    write_many(project, 8)
-    away = {LLAMA: lambda number: 5 if number < 4 else None, GPT_OSS: one_to_four, LARGER: one_to_four}
-    serve(judge_by(away))
-    for model, code in ((LLAMA, 3), (GPT_OSS, 0), (LARGER, 0)):
-        outcome = project.run("dev", "--model", model)
-        assert outcome.code == code
-    assert agreement_of(outcome, LLAMA)["answers"] == 4
-    assert agreement_of(outcome, GPT_OSS)["exact_agreement"] == 1
-    assert judge_row(outcome, "q008")["answer_second_markers"] == {GPT_OSS: 4}
-    results = evaluation.grade("dev", judge=LARGER)
-    assert results.rows()[0]["answer_second_markers"] == {GPT_OSS: 1, LLAMA: 5}
-    outcome = project.run("dev", "--model", LARGER, "--repeats", "2")  # of the others one judgement is enough
-    assert agreement_of(outcome, GPT_OSS)["answers"] == 8
-
-
-def test_second_markers_of_a_class_are_on_the_leaderboard_and_on_no_students_page(
-    small: Project, judge_with: JudgeWith
-) -> None:
-    strong = small.read("dev_strong_output.json")
-    small.submission("in/ann", final=strong)
-    small.submission("in/bob", final={**strong, "q002": {"answer": "It snows."}})
-    command = ("dev", "--submissions", "in/ann", "in/bob", "--report", "html")
-    judge_with({"in/ann/final": [5, 2], "in/bob/final": [5, 4]})
-    small.run(*command, "--model", GPT_OSS)
-    judge_with({"in/ann/final": [4, 1], "in/bob/final": [4, 4]})
-    outcome = small.run(*command, "--model", LLAMA)
-    assert outcome.code == 0
-    rows = {row["submission"]: row for row in rows_of_csv(small, "dev_leaderboard.csv")}
-    assert (rows["ann"]["answer"], rows["ann"][f"answer by {GPT_OSS}"]) == ("2.5", "3.5")
-    assert (rows["bob"]["answer"], rows["bob"][f"answer by {GPT_OSS}"]) == ("4.0", "4.5")
-    assert f"Answer by {GPT_OSS}" in small.files()["dev_leaderboard.html"].decode()
-    assert f"{GPT_OSS}  Answer" in blocks(outcome.out)["JUDGES"]
-    for name in ("ann", "bob"):
-        page = small.files()[f"dev_graded/{name}/dev_evaluation.html"].decode()
-        assert GPT_OSS not in page
-        assert LLAMA in page
-
-
-def test_a_second_markers_mean_has_no_interval(project: Project, judge_with: JudgeWith) -> None:
-    write_many(project, 5)
-    for name in ("ann", "bob"):
-        project.submission(f"in/{name}", final=project.read("dev_strong_output.json"))
-    judge_with({"in/ann/final": [1, 2, 3, 4, 5], "in/bob/final": [1, 2, 3, 4, 5]})
-    for model in (GPT_OSS, LLAMA):
-        project.run("dev", "--submissions", "in/ann", "in/bob", "--model", model)
-    lines = (project.folder / "dev_leaderboard.md").read_text("utf-8").splitlines()
-    assert mentions(lines, "| Rank | Submission |", f"Answer by {GPT_OSS}")
-    assert "- 95 % intervals in brackets, by 5 gold documents." in lines
-
-
 def test_a_late_student_is_judged_as_often_as_the_class(small: Project, serve: Serve) -> None:
     strong = small.read("dev_strong_output.json")
     small.submission("in/ann", final=strong)
@@ -426,136 +267,6 @@ def test_a_late_student_is_judged_as_often_as_the_class(small: Project, serve: S
     rows = {row["submission"]: row["answer"] for row in rows_of_csv(small, "dev_leaderboard.csv")}
     assert rows == {"ann": "4.0", "zoe": "4.0"}
     assert "3, 4, 5" in small.files()["dev_graded/zoe/dev_evaluation.html"].decode()
-
-
-def test_second_markers_of_answers(project: Project, serve: Serve) -> None:
-    project.write("log.json", [{**ROWS[0], "id": f"r{n}", "prediction": f"Answer {n}."} for n in range(4)])
-    command = ("answers", "log.json", "--method", "llm_judge", "--out")
-
-    def answer(call: Call) -> Reply:
-        is_right = call.body["model"] == GPT_OSS or pasted(call) in ("Answer 0.", "Answer 1.")
-        return completion(json.dumps({"reasoning": "Because.", "correct": "yes" if is_right else "no"}))
-
-    serve(answer)
-    project.run(*command, "one", "--model", GPT_OSS)
-    outcome = project.run(*command, "two", "--model", LLAMA, "--report", "html")
-    results = project.read("two/log_answers.json")
-    found = results["judges"]["llm_judge"][GPT_OSS]
-    assert (found["answers"], found["exact_agreement"], found["minus_judge"]) == (4, 0.5, 0.5)
-    assert found["agreement_within_1"] is None
-    assert results["accuracy"] == 0.5
-    assert results["detailed_results"][3]["llm_judge_second_markers"] == {GPT_OSS: 1}
-    assert f"{GPT_OSS}  llm_judge" in blocks(outcome.out)["JUDGES"]
-    [page] = [content for name, content in project.files().items() if name.endswith(".html")]
-    assert f"<dt>llm_judge, all scores</dt><dd>no; {GPT_OSS}: yes</dd>" in page.decode()
-
-
-def test_a_second_marker_by_a_protocol_with_levels(project: Project, serve: Serve) -> None:
-    """Scores from 1 to 5 are reported as shares of 5, and compared as they were given."""
-    rows = [{**ROWS[0], "id": f"r{n}", "question": f"Q{n}?", "prediction": f"Answer {n}."} for n in range(6)]
-    project.write("log.json", rows)
-    command = ("answers", "log.json", "--method", "llm_judge", "--protocol", "quality", "--out")
-    names = ("correctness", "helpfulness", "faithfulness", "fluency", "overall")
-
-    def answer(call: Call) -> Reply:
-        score = 5 if call.body["model"] == GPT_OSS else 2
-        return completion(json.dumps({"reasoning": "Because.", **dict.fromkeys(names, score)}))
-
-    serve(answer)
-    project.run(*command, "one", "--model", GPT_OSS)
-    project.run(*command, "two", "--model", LLAMA)
-    found = project.read("two/log_answers.json")["judges"]["llm_judge"][GPT_OSS]
-    assert (found["exact_agreement"], found["agreement_within_1"], found["minus_judge"]) == (0, 0, 3)
-    low, high = found["ci95"]["minus_judge"]
-    assert 1 < low <= 3 <= high <= 4
-
-
-# ------------------------------------------------------------------ Where judges differ
-
-
-CLASS = ("dev", "--submissions", "in/ann", "in/bob", "--report", "html")
-HEADING = "Judges differ: {}; read the answers and decide"
-
-
-@pytest.fixture
-def pair(small: Project) -> Project:
-    strong = small.read("dev_strong_output.json")
-    small.submission("in/ann", final=strong)
-    small.submission("in/bob", final={**strong, "q002": {"answer": "It snows."}})
-    return small
-
-
-def in_the_box(outcome: Outcome, count: int) -> list[str]:
-    """Return what the console lists below the heading of the kind."""
-    lines = blocks(outcome.out).get("NEEDS ATTENTION", "").splitlines()
-    return lines[lines.index(HEADING.format(count)) + 1 :][:count]
-
-
-def differing(project: Project) -> dict[str, str]:
-    return {row["submission"]: row["judges_differ"] for row in rows_of_csv(project, "dev_grades.csv")}
-
-
-def test_repeats_that_are_two_levels_apart_need_a_decision(pair: Project, judge_with: JudgeWith) -> None:
-    judge_with({"in/ann/final": [[5, 3], [2, 3]], "in/bob/final": [[5, 3], [1, 4]]})
-    command = (*CLASS, "--repeats", "2")
-    outcome = pair.run(*command)
-    assert [line.strip() for line in in_the_box(outcome, 3)] == [
-        "ann: q001 (5, 3)",
-        "bob: q001 (5, 3)",
-        "bob: q002 (1, 4)",
-    ]
-    assert differing(pair) == {"ann": "1", "bob": "2"}
-    page = pair.files()["dev_leaderboard.html"].decode()
-    assert HEADING.format(3) in page
-    assert 'href="dev_graded/bob/dev_evaluation.html#q002"' in page
-    pair.write(
-        "dev_overrides.csv", "question_id,submission,score,reason\nq001,ann,4,Read.\nq001,bob,4,Read.\n"
-    )
-    outcome = pair.run(*command)
-    assert [line.strip() for line in in_the_box(outcome, 1)] == ["bob: q002 (1, 4)"]
-    assert differing(pair) == {"ann": "0", "bob": "1"}
-
-
-def test_judges_that_are_two_levels_apart_need_a_decision(pair: Project, judge_with: JudgeWith) -> None:
-    judge_with({"in/ann/final": [5, 2], "in/bob/final": [5, 4]})
-    pair.run(*CLASS, "--model", GPT_OSS)
-    judge_with({"in/ann/final": [4, 4], "in/bob/final": [4, 4]})
-    outcome = pair.run(*CLASS, "--model", LLAMA)
-    assert [line.strip() for line in in_the_box(outcome, 1)] == [f"ann: q002 (4; {GPT_OSS}: 2)"]
-    for name in ("ann", "bob"):
-        page = pair.files()[f"dev_graded/{name}/dev_evaluation.html"].decode()
-        assert GPT_OSS not in page
-        assert "Judges differ" not in page
-
-
-def test_judges_that_differ_in_the_current_folder(project: Project, judge_with: JudgeWith) -> None:
-    write_many(project, 4)
-    judge_with({"strong": [[5, 3], [2, 2], [1, 5], [3, 4]]})
-    outcome = project.run("dev", "--repeats", "2", "--report", "md")
-    shown = [line for line in below_the_averages(outcome) if line.startswith("Judges differ")]
-    assert shown == ["Judges differ: q001: 5, 3", "Judges differ: q003: 1, 5"]
-    assert (
-        "\n## Answers to look at\n\n- strong: Judges differ: q001: 5, 3\n"
-        in project.files()["dev_evaluation.md"].decode()
-    )
-    project.run("dev", "--repeats", "2", "--label-sheet", "2")
-    whys = [row["why"] for row in rows_of_csv(project, "dev_labels.csv")]
-    assert whys[:2] == ["", ""]
-    assert set(whys[2:]) <= {"judges differ (5, 3)", "judges differ (1, 5)"}
-
-
-def test_support_two_levels_apart_needs_a_decision(small: Project, serve: Serve) -> None:
-    def answer(call: Call) -> Reply:
-        support = ("full", "none")[repeat_of(call)]
-        return completion(json.dumps({"rationale": "Because.", "score": 4, "support": support}))
-
-    serve(answer)
-    command = ("dev", "--repeats", "2", "--criteria", "support")
-    assert "Judges differ: q001: support: full, none" in below_the_averages(small.run(*command))
-    small.write(
-        "dev_overrides.csv", "question_id,system,criterion,score,reason\nq001,strong,support,partial,Read.\n"
-    )
-    assert not mentions(below_the_averages(small.run(*command)), "Judges differ")
 
 
 # ------------------------------------------------------------------ Provenance

@@ -116,9 +116,7 @@ q5,'=a_b$x$한,d5,why,none,sets,,0,0,0.0,0.0,0.0,1,0.0,0.1,ID,No answer was give
 
 
 def test_markdown(hostile: Project) -> None:
-    labels = [{"question_id": "q001", "system": "strong", "score": 4}]
-    hostile.write("labels.json", labels)
-    outcome = hostile.run("dev", "--report", "md", "--labels", "labels.json")
+    outcome = hostile.run("dev", "--report", "md")
     page = text_of(hostile)
     title = "# Evaluation of the dev split\n\n## Systems"
     counts = "Questions: 5, with gold evidence (precision, recall, F1): 4"
@@ -140,9 +138,6 @@ def test_markdown(hostile: Project) -> None:
     assert f"- Corpus: 5 documents, SHA-256 {run['corpus']['sha256']}" in origins
     judge = f"judge:llama-3.1-8b-instant\\|repeats:1\\|prompt:{run['prompt_hash'][:8]}"
     assert f"- Answer\\|{judge}\\|v:{evaluation.VERSION}" in lines
-    assert (
-        page.partition("\n## Judge and people\n\n")[2].splitlines()[2].startswith("| all | 1 | 0% | 100% |")
-    )
     assert outcome.code == 3
 
 

@@ -426,10 +426,10 @@ BELOW = """
 - NLP Project Data/dev\\_final\\_jsonl.txt: gold documents that are not in the corpus: 5, e.g. d1
 """
 POINTS = """\
-submission,points,previous,system,status,reason,flagged,judges_differ,decisions,page
-'=1+2,50.0,,own,graded,"Not graded: dev_bad_output.json, line 3: JSON is cut off; Equal predictions: ann/own; no citations, which counts 0",0,0,0,dev_graded/=1+2/dev_evaluation.html
-ann,100.0,,strong,graded,"Equal predictions: =1+2/own; The best system counts: best of 2 systems: ask for one file, or `final`",0,0,0,dev_graded/ann/dev_evaluation.html
-no_one,,,,not graded,folder not found,0,0,0,dev_graded/no_one/dev_evaluation.html
+submission,points,previous,system,status,reason,flagged,decisions,page
+'=1+2,50.0,,own,graded,"Not graded: dev_bad_output.json, line 3: JSON is cut off; Equal predictions: ann/own; no citations, which counts 0",0,0,dev_graded/=1+2/dev_evaluation.html
+ann,100.0,,strong,graded,"Equal predictions: =1+2/own; The best system counts: best of 2 systems: ask for one file, or `final`",0,0,dev_graded/ann/dev_evaluation.html
+no_one,,,,not graded,folder not found,0,0,dev_graded/no_one/dev_evaluation.html
 """  # noqa: E501
 
 
@@ -612,7 +612,7 @@ def test_a_row_of_a_person_matches_exactly_one_name(course: Project) -> None:
     outcome = course.run("dev", "--submissions", "in/*")
     means = {row[0]: row[1] for row in leaderboard(course, "submission", "answer")}
     assert means == {"alice": "2.0", "alice\u00a0": "3.0", "Chlo\u00e9": "4.0", "Bob": ""}
-    assert mentions(outcome.err, "unknown systems or questions", "system bob: did you mean Bob?")
+    assert mentions(outcome.err, "rows for what this run", "system bob: did you mean Bob?")
 
 
 @table(
