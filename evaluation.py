@@ -305,37 +305,25 @@ Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE]
 Texts: TypeAlias = tuple[tuple[str, str], ...]  # what identifies an answer: (field, text), the question first
 Fields: TypeAlias = dict[str, Any]  # of a row as a file has it, before it is a record
 
-# People write yes, 1 or "true", and numbers without quotes. msgspec leaves types that it does not know to
-# `convert_lenient`, and then checks with isinstance what that returns. So at run time Plain, Verdict and Key
-# are types of our own, of which any value is an instance; in a record they are texts and booleans.
-
-
-class Lenient(type):
-    def __instancecheck__(cls, value: object) -> bool:
-        return True
-
-
-if TYPE_CHECKING:  # what the values are in memory
+if TYPE_CHECKING:  # what the values are in memory, once a record's `__post_init__` has converted them
+    Scalar: TypeAlias = str
     Plain: TypeAlias = str
     Verdict: TypeAlias = bool
-    Key: TypeAlias = str
-    Scalar: TypeAlias = str
 else:
-    Plain = Lenient("Plain", (), {})  # text, not blank; a number or boolean is kept as JSON writes it
-    Verdict = Lenient("Verdict", (), {})  # yes or no; "yes", "true", 1 and the like in any spelling
-    Key = Lenient("Key", (), {})  # the key of a member of an object, see `split_members`
-    Scalar = str | int | float | bool  # as Plain, but decoded as fast as text; the record converts it
+    Scalar = str | int | float | bool  # text; a number or boolean is kept as JSON writes it
+    Plain = NonBlank | int | float | bool
+    Verdict = Any  # yes or no, see `parse_verdict`
 
-VERDICT_WORDS = dict.fromkeys(("yes", "true", "1", "1.0", "ja", "wahr", "oui", "vrai", "c"), True)
-VERDICT_WORDS |= dict.fromkeys(("no", "false", "0", "0.0", "nein", "falsch", "non", "faux", "i"), False)
+VERDICT_WORDS = dict.fromkeys(("yes", "true", "1", "1.0", "c"), True)  # logs have C for correct
+VERDICT_WORDS |= dict.fromkeys(("no", "false", "0", "0.0", "i"), False)
 LEVEL_WORDS = f"a whole number from 1 to {TOP_SCORE}"
 
 
 class Record(msgspec.Struct, gc=False):
     # The accepted names of fields, in any case, with spaces or underscores. The first that is filled counts.
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {}
-    # Which of a file's lists has the rows: the one whose objects have a field of a set; the surest set first
-    marks: ClassVar[Sequence[Collection[str]]] = ()
+    # Fields of which each row has one, if rows may be of another program: by other names, inside an object
+    marks: ClassVar[Collection[str]] = ()
 
     @classmethod
     def choose(cls, row: Fields) -> Fields:
@@ -522,7 +510,7 @@ class Document(NamedTuple):
 class Override(Record, kw_only=True):
     """A person's decision on an answer, or without a system on all equal ones: the score, and why."""
 
-    marks: ClassVar[Sequence[Collection[str]]] = ({"score"},)
+    marks: ClassVar[Collection[str]] = ("score",)
 
     question_id: NonBlank
     system: str = ""  # with its submission, as in "ann/final", or the submission
@@ -576,7 +564,7 @@ class Item(RunHead, kw_only=True):
         "answer": ("answer",),  # the gold or the system's one
     }  # fmt: skip
 
-    marks: ClassVar[Sequence[Collection[str]]] = ({"prediction"}, {"gold", "options", "question"})
+    marks: ClassVar[Collection[str]] = ("prediction", "gold", "options", "question")
     needs_gold: ClassVar[bool] = True
 
     id: Plain = ""
@@ -599,14 +587,9 @@ class Item(RunHead, kw_only=True):
     @classmethod
     def choose(cls, row: Fields) -> Fields:
         """Return a row by the names of fields."""
-        row = lift_fields(row)
         chosen = super().choose(row)
         parse_cells(chosen)
         cls.settle_answers(row, chosen)
-        for name in ("question", "prediction"):
-            text = find_last_message(chosen.pop(name, None))
-            if not is_missing(text):
-                chosen[name] = text
         known = index_names(cls).values()
         chosen["extra"] = {name: row[name] for name in row if name not in known and row[name] is not None}
         return chosen
@@ -629,6 +612,8 @@ class Item(RunHead, kw_only=True):
             raise msgspec.ValidationError(f"no gold answer, as {names}; {found}")
 
     def __post_init__(self) -> None:
+        convert_texts(self, "id", "question", "gold", "options", "prediction", "category", "keywords")
+        self.correct = parse_verdict(self.correct)
         passages = self.context if isinstance(self.context, list) else [self.context]
         self.context = [collect_texts("context", passage, *TEXT_FIELDS)[0] for passage in passages]
         for index, source in enumerate(self.expected_sources):
@@ -659,16 +644,6 @@ class OpenItem(Item, kw_only=True):
 GOLD_NAMES = (*Item.aliases["gold"], "ground_truths")  # beside which `answer` is the system's
 SOURCE_FIELDS = ("id", "doc_id", "title")
 TEXT_FIELDS = ("text", "content", "page_content")
-SHAPES: Mapping[str, Sequence[str]] = {  # where rows of inspect, promptfoo and lm-eval have a field
-    "prediction": ("output.completion", "output.choices.0.message.content", "response.output",
-                   "filtered_resps"),
-    "gold": [f"vars.{name}" for name in Item.aliases["gold"]],
-    "question": [*(f"vars.{name}" for name in (*Item.aliases["question"], "*")), "prompt.raw",
-                 "doc.question", "doc.query", "arguments.gen_args_0.arg_0", "arguments.0.0"],
-    "context": [f"vars.{name}" for name in Item.aliases["context"]],
-    "correct": ["scores.*.value"],
-}  # fmt: skip
-SHAPE_NAMES = {path.partition(".")[0] for path in flatten(SHAPES.values())}  # of the members with these paths
 AMOUNTS = {"latency_ms": "ms", "input_tokens": "tokens", "output_tokens": "tokens"}  # with their unit
 RUN_FIELDS = ("run_name", "model", "condition", "finetuned", "few_shot", "seed", "source_file")
 
@@ -705,39 +680,6 @@ def parse_list(text: str) -> list[Any]:
     return [text]
 
 
-def lift_fields(row: Fields) -> Fields:
-    """Return a row with the fields that SHAPES finds inside its members, where it has none of their names."""
-    inner = {name: row[name] for name in SHAPE_NAMES & row.keys() if isinstance(row[name], (dict, list))}
-    if not inner:
-        return row
-    shaped = {name: member for name, member in row.items() if not isinstance(inner.get(name), dict)}
-    for field, paths in SHAPES.items():
-        names = Item.aliases.get(field, [field])
-        if not all(is_missing(shaped.get(name)) for name in names):
-            continue
-        found = [find_member(inner, path)[0] for path in paths]
-        if field == "correct":
-            found = [value for value in found if value in ("C", "I")]  # other scores are no verdicts
-        found = [value for value in found if value is not None]  # it may be blank
-        if found:
-            shaped[names[0]] = next(itertools.filterfalse(is_missing, found), "")
-    return shaped
-
-
-def find_last_message(value: Any) -> Any:
-    """Return the text of a chat's last message, or of content in parts; anything else as it is."""
-    if isinstance(value, list) and value and isinstance(value[-1], dict):
-        value = value[-1].get("content", value)
-    while isinstance(value, list) and len(value) == 1 and not isinstance(value[0], dict):
-        value = value[0]
-    if not isinstance(value, list):
-        return value
-    if any(isinstance(part, dict) and ("text" in part or "type" in part) for part in value):
-        parts = [part.get("text") if isinstance(part, dict) else part for part in value]
-        return "\n".join(filter(None, map(format_plain, parts)))
-    return value
-
-
 def collect_texts(member: str, value: Any, *fields: str) -> list[str]:
     """Return a text, or those of an object in these fields. Raises ValueError if there is none."""
     candidates = [value.get(field) for field in fields] if isinstance(value, dict) else [value]
@@ -751,6 +693,9 @@ class Perspective(Record):
     text: str
     evidence_docs: list[Plain] = []
 
+    def __post_init__(self) -> None:
+        convert_texts(self, "evidence_docs")
+
 
 class Claim(Record):
     claim: str
@@ -761,6 +706,9 @@ class Summary(Record):
     id: Plain
     query: NonBlank
     claims: list[Claim] = msgspec.field(name="summary")
+
+    def __post_init__(self) -> None:
+        convert_texts(self, "id")
 
 
 class GoldSummary(Record, kw_only=True):
@@ -775,10 +723,16 @@ class GoldSummary(Record, kw_only=True):
     favor_ids: list[Plain] = []
     against_ids: list[Plain] = []
 
+    def __post_init__(self) -> None:
+        convert_texts(self, "id", "favor_ids", "against_ids")
+
 
 class MergedDocument(Record):
     id: Plain
     content: str = ""
+
+    def __post_init__(self) -> None:
+        convert_texts(self, "id")
 
     @property
     def is_from_web(self) -> bool:
@@ -806,7 +760,7 @@ class WebDocuments(Record):
 class ScoredSummary(Record, kw_only=True):
     """A row of the results for summaries. After an error the scores are 0."""
 
-    marks: ClassVar[Sequence[Collection[str]]] = ({"scores"},)
+    marks: ClassVar[Collection[str]] = ("scores",)
 
     id: Any = None
     query: str = ""
@@ -841,7 +795,7 @@ class DecisionRow(RunHead, kw_only=True):
         "score": ("answer_score_raw", "score"),
         "reasoning": ("answer_rationale", "reasoning"),
     }
-    marks: ClassVar[Sequence[Collection[str]]] = ({"correct", "score"}, {"failure"})
+    marks: ClassVar[Collection[str]] = ("correct", "score", "failure")
     identity: ClassVar[Sequence[str]] = ("input", "answer_id", "item", "id", "question_id")  # it has one
 
     source: Any = None
@@ -882,6 +836,7 @@ class DecisionRow(RunHead, kw_only=True):
         return chosen
 
     def __post_init__(self) -> None:
+        self.correct = parse_verdict(self.correct)
         self.reasoning = format_compact(self.reasoning)
         if self.failure is not None:
             self.correct = None
@@ -894,6 +849,26 @@ class DecisionRow(RunHead, kw_only=True):
         self.names = [fold_cell(format_compact(name)) for name in names if name is not None]
         texts = tuple((field, format_compact(getattr(self, field))) for field in fields)
         self.texts = texts or (("item", self.names[0]),)
+
+
+def convert_texts(record: Record, *fields: str) -> None:
+    """Convert the fields of type Plain, and lists of it, to texts."""
+    for field in fields:
+        value = getattr(record, field)
+        if value is None:
+            continue
+        texts = [format_plain(text) for text in (value if isinstance(value, list) else [value])]
+        if None in texts:
+            raise ValueError(f"{field}: expected a text or a finite number")
+        setattr(record, field, texts if isinstance(value, list) else texts[0])
+
+
+def parse_verdict(value: object) -> bool | None:
+    """Return whether a person or program wrote yes. Raises ValueError if it is neither yes nor no."""
+    word = (format_plain(value) or "").strip().lower()
+    if value is not None and word not in VERDICT_WORDS:
+        raise ValueError(f"correct: expected yes or no, got {cut_text(format_compact(value))}")
+    return VERDICT_WORDS.get(word)
 
 
 def format_plain(value: object) -> str | None:
@@ -1061,26 +1036,24 @@ def import_optional(module: str, needed_by: str) -> Any:
         raise UsageError(f"{needed_by} needs the package {package}: run {command}") from None
 
 
-# -- JSON: a file is split into rows, and each is decoded alone
+# -- JSON: msgspec decodes a whole file to records; one that it refuses is decoded to values, row by row
 #
 # read_file -> FileData; list_rows -> a JsonRow each, with its place; parse_row -> a record, or a problem that
-# begins with the place. parse_rows does the last two; parse_value decodes a file that is one record, and
-# split_members gives a JsonRow for each member of an object. Files of other programs, JSON or CSV, come in by
-# list_item_rows and are searched for their rows (find_list). Below all is decode_json: msgspec reads fast and
-# strictly, and what it refuses Python's json module may still read.
+# begins with the place. parse_rows does both for rows, parse_members for the members of an object, and
+# parse_value for a file that is one record. Answers and decisions, JSON or CSV, come in by list_item_rows.
 
-ENCODED = (bytes, msgspec.Raw)
 # Everything that decoding can raise, the last two for numbers with too many digits.
 JSON_ERRORS = (msgspec.DecodeError, RecursionError, ValueError, OverflowError)
 Columns: TypeAlias = Mapping[str, str]  # of another program: field -> the path to it
 NO_COLUMNS: Columns = MappingProxyType({})
+OWN_ROWS = "detailed_results"  # the list that has the rows in results of this program
 
 
 class JsonRow(NamedTuple):
-    """JSON or a value read from it, and where it is: its line, or its key in an object or list."""
+    """A value read from JSON, and where it is: its line, or its key in an object or list."""
 
     file: str
-    data: Any  # one of ENCODED if it is still to be decoded
+    data: Any
     line: int = 0  # 0 if it is not known
     key: str = ""
 
@@ -1096,13 +1069,19 @@ class JsonRow(NamedTuple):
 
 def parse_value(kind: type[T], file: FileData, problems: list[str]) -> T | None:
     """Decode a whole file; None if it is malformed or was not read."""
-    return None if file.data is None else parse_row(kind, JsonRow(file.name, file.data), problems)
+    if file.data is None:
+        return None
+    try:
+        return decode_json(kind, file.data)
+    except JSON_ERRORS as error:
+        problems.append(describe_fault(error, JsonRow(file.name, None)))
+        return None
 
 
 def parse_rows(kind: type[AnyRecord], file: FileData, problems: list[str]) -> dict[int, AnyRecord]:
     """Decode the rows of a file, as `list_rows` returns them, to records by position from 1."""
     if file.data and not kind.marks:
-        with suppress(*JSON_ERRORS):  # all at once; after an error each row alone
+        with suppress(*JSON_ERRORS):
             return dict(enumerate(get_decoder(kind).decode_lines(file.data), start=1))
     records = {}
     for position, row in enumerate(list_rows(file, problems, kind), start=1):
@@ -1112,10 +1091,41 @@ def parse_rows(kind: type[AnyRecord], file: FileData, problems: list[str]) -> di
     return records
 
 
-def parse_row(kind: type[T], row: JsonRow, problems: list[str]) -> T | None:
-    """Decode a record. The first malformed field adds a problem, "file:line: field: what is wrong"."""
+def parse_members(
+    kind: type[T], file: FileData, wanted: Collection[str], problems: list[str]
+) -> tuple[dict[str, T], list[str]]:
+    """Decode the members of an object that are wanted, or if none is named all; of equal names the last.
+
+    Returns them by name, an empty one for a malformed one, and all names. Raises one of JSON_ERRORS.
+    """
+    names: list[str] = []
+
+    def note_name(_kind: type, name: str) -> MemberName:  # a dict would hide names that repeat
+        names.append(name)
+        return MemberName(name if name in wanted or not wanted else "")
+
+    data = file.data or b""
     try:
-        return decode_json(kind, row.data)
+        members = msgspec.json.decode(data, type=dict[MemberName, kind], dec_hook=note_name)  # type: ignore[valid-type]
+        return {str(name): member for name, member in members.items() if name}, names
+    except msgspec.DecodeError:
+        values = decode_json(dict[str, Any], data)
+    records = {}
+    for name, value in values.items():
+        if name in wanted or not wanted:
+            record = parse_row(kind, JsonRow(file.name, value, key=name), problems)
+            records[name] = kind() if record is None else record
+    return records, list(values)
+
+
+class MemberName(str):
+    """The name of a member. As msgspec does not know this type, it calls a function for each."""
+
+
+def parse_row(kind: type[T], row: JsonRow, problems: list[str]) -> T | None:
+    """Convert a record. The first malformed field adds a problem, "file:line: field: what is wrong"."""
+    try:
+        return convert_value(kind, row.data)
     except JSON_ERRORS as error:
         problems.append(describe_fault(error, row))
         return None
@@ -1149,7 +1159,7 @@ def is_json(file: FileData) -> bool:
 def find_member(value: Any, path: str) -> tuple[Any, str]:
     """Return (what is at a path or None, how far the path goes if there is nothing).
 
-    A path has names, in any case, and positions, such as "results.0.text"; * is the only member.
+    A path has names, in any case, and positions, such as "results.0.text".
     """
     done = ""
     for part in path.split("."):
@@ -1159,8 +1169,7 @@ def find_member(value: Any, path: str) -> tuple[Any, str]:
             value = value[int(part)] if int(part) < len(value) else outside
         elif isinstance(value, dict):
             folded = {fold_name(name): member for name, member in value.items()}
-            only = next(iter(value.values())) if part == "*" and len(value) == 1 else None
-            value = value.get(part, folded.get(fold_name(part), only))
+            value = value.get(part, folded.get(fold_name(part)))
         elif value != "":  # a blank field stays blank
             value = None
         if value is None:
@@ -1207,8 +1216,8 @@ def list_rows(
         first_line = file.data.lstrip().partition(b"\n")[0].rstrip()
         is_object = first_line.startswith(b"{") and (first_line.endswith(b"}") or not kind.marks)
         if is_object and "rows" not in columns:
-            return list_lines(file)
-        problems.append(describe_fault(error, JsonRow(file.name, file.data)))
+            return list_lines(file, problems)
+        problems.append(describe_fault(error, JsonRow(file.name, None)))
         return []
     if not isinstance(rows, list):  # an object without such a list is a row
         return [JsonRow(file.name, value)]
@@ -1218,14 +1227,15 @@ def list_rows(
     return [JsonRow(file.name, row, key=f"[{index}]") for index, row in enumerate(rows)]
 
 
-def list_lines(file: FileData) -> list[JsonRow]:
+def list_lines(file: FileData, problems: list[str]) -> list[JsonRow]:
     rows = []
     for number, line in enumerate(io.BytesIO(file.data or b""), start=1):
-        row = JsonRow(file.name, line, number)
-        with suppress(*JSON_ERRORS):  # whoever parses the row reports this
-            row = row._replace(data=decode_json(Any, line))
-        if line.strip():
-            rows.append(row)
+        row = JsonRow(file.name, None, number)
+        try:
+            if line.strip():
+                rows.append(row._replace(data=decode_json(Any, line)))
+        except JSON_ERRORS as error:
+            problems.append(describe_fault(error, row))
     return rows
 
 
@@ -1238,7 +1248,7 @@ def choose_rows(value: Any, kind: type[Record], columns: Columns) -> Any:
             reason = end or f"it is {describe_type(rows)}"
             raise InputError([f"no list of rows at {columns['rows']}: {reason}"])
     elif isinstance(value, dict):
-        rows = find_list(value, kind, columns)
+        rows = find_list(value, kind)
     if rows is not value:  # what an object says of its run holds for every row that does not say it
         names = [name for name in RunHead.__struct_fields__ if not is_missing(value.get(name))]
         for row in filter(only_dict, rows if names else ()):
@@ -1246,94 +1256,47 @@ def choose_rows(value: Any, kind: type[Record], columns: Columns) -> Any:
     return rows
 
 
-def find_list(value: Fields, kind: type[Record], columns: Columns) -> Any:
-    """Return the one list in an object, at most two members deep, that has rows of a kind; or the object."""
+def find_list(value: Fields, kind: type[Record]) -> Any:
+    """Return the one list of objects in an object, at most two members deep, or an object that is a row."""
+    if OWN_ROWS in value:
+        return value[OWN_ROWS]
     names = value.get("columns")
     cells = value.get("data")
     if isinstance(names, list) and isinstance(cells, list) and all(isinstance(row, list) for row in cells):
         return [dict(zip(map(str, names), row, strict=False)) for row in cells]  # of pandas and MLflow
-    has_known = any(fold_name(name) in index_names(kind) for name in value)
-    are_columns = all(isinstance(cells, list) or "0" in only_dict(cells) for cells in value.values())
-    if has_known and are_columns and len(value) > 1 and len(set(map(len, value.values()))) == 1:
-        raise InputError(['a table in columns: write its rows, as to_json(orient="records") of pandas does'])
+    if (
+        not rename_fields(kind, value)
+        .keys()
+        .isdisjoint(flatten(map_names(kind)[mark] for mark in kind.marks))
+    ):
+        return value
     members = dict(value)
     for name, member in value.items():
         members |= {f"{name}.{inner_name}": inner for inner_name, inner in only_dict(member).items()}
-    ranks = {}
-    for path, rows in members.items():
-        if isinstance(rows, list) and any(map(only_dict, rows)):
-            ranks[path] = rank_rows(rows, kind, columns)
-    best = min([rank_rows([value], kind, columns), *ranks.values()])
-    found = [path for path, rank in ranks.items() if rank == best]
-    if not found or (best == len(kind.marks) and len(found) > 1):
-        return value
+    found = [path for path, rows in members.items() if isinstance(rows, list) and any(map(only_dict, rows))]
     if len(found) > 1:
         raise InputError([f"lists of rows: {', '.join(found)}: name one, as --columns rows={found[0]}"])
-    return members[found[0]]
+    return members[found[0]] if found else value
 
 
-def rank_rows(rows: Iterable[Any], kind: type[Record], columns: Columns) -> int:
-    """Return the position of the surest of a kind's `marks` that the first rows have, or how many."""
-    filled: set[str] = set()
-    for row in itertools.islice(rows, SAMPLE_SIZE):
-        with suppress(msgspec.ValidationError):
-            chosen = kind.choose(rename_fields(kind, only_dict(pick_columns(row, columns))))
-            filled |= {field for field, value in chosen.items() if not is_missing(value)}
-    ranks = [rank for rank, marks in enumerate(kind.marks) if not filled.isdisjoint(marks)]
-    return min(ranks, default=len(kind.marks))
-
-
-class KeyFilter(msgspec.Struct):
-    """Called with each key of a predictions file, it returns the key to keep it by: "" if it is unknown.
-
-    In a `dict[Key, ...]` each key is of a type that msgspec does not know, so that it calls this while it
-    reads: millions of unknown predictions take no memory, and a key that repeats is seen, which a dict hides.
-    """
-
-    known: Collection[str]  # IDs of questions; if empty, any ID is known
-    found: list[str] = []  # the known ones; one that repeats is repeated here
-    unknown: list[str] = []
-
-    def __call__(self, _kind: type, key: str) -> str:
-        if self.known and key not in self.known:
-            self.unknown.append(key)
-            return ""
-        self.found.append(key)
-        return key
-
-
-def split_members(file: FileData, keys: KeyFilter) -> dict[str, JsonRow]:
-    """Return the known members of an object by key, of equal ones the last. Raises one of JSON_ERRORS."""
-    members: dict[str, Any]
-    data = file.data or b""
-    try:
-        members = msgspec.json.decode(data, type=dict[Key, msgspec.Raw], dec_hook=keys)
-    except msgspec.DecodeError:  # perhaps for a NaN or half a character, which Python's json module reads
-        keys.found.clear()
-        keys.unknown.clear()
-        value = decode_json(dict[str, Any], data)
-        members = {keys(str, key): member for key, member in value.items()}
-    members.pop("", None)  # the last unknown one
-    return {key: JsonRow(file.name, member, key=key) for key, member in members.items()}
-
-
-def decode_json(kind: type[T], data: Any) -> T:
-    """Decode JSON, or convert a value from it. Null and NaN count as missing. Raises one of JSON_ERRORS."""
-    if isinstance(data, ENCODED):  # what msgspec refuses, such as null for a text, Python's json module reads
-        with suppress(msgspec.DecodeError):
-            return cast(T, get_decoder(cast(Hashable, kind)).decode(data))
-        data = json.loads(bytes(data), parse_constant=lambda _: None)
-    if isinstance(data, dict) and getattr(kind, "marks", False):  # a row that may be of another program
-        record = cast("type[Record]", kind)
-        value: Any = record.choose(rename_fields(record, data))
-    else:
-        value = drop_nulls(data)
-    return msgspec.convert(value, kind, dec_hook=convert_lenient)
+def decode_json(kind: type[T], data: bytes) -> T:
+    """Decode JSON. Null and NaN count as missing. Raises one of JSON_ERRORS."""
+    with suppress(msgspec.DecodeError):
+        return cast(T, get_decoder(cast(Hashable, kind)).decode(data))
+    return convert_value(kind, drop_nulls(json.loads(data, parse_constant=lambda _: None)))
 
 
 @functools.cache
 def get_decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind, dec_hook=convert_lenient)
+    return msgspec.json.Decoder(kind)
+
+
+def convert_value(kind: type[T], value: Any) -> T:
+    """Convert a value to a record. Null counts as missing. Raises one of JSON_ERRORS."""
+    if isinstance(value, dict) and getattr(kind, "marks", False):
+        record = cast("type[Record]", kind)
+        return msgspec.convert(record.choose(rename_fields(record, value)), kind)
+    return msgspec.convert(drop_nulls(value), kind)
 
 
 def drop_nulls(value: Any) -> Any:
@@ -1371,37 +1334,19 @@ def rename_fields(kind: type[Record], row: Fields) -> Fields:
     return renamed | {name: value for name, value in row.items() if names.get(fold_name(name)) == name}
 
 
-def convert_lenient(kind: type, value: Any) -> Any:
-    """Convert a JSON value to a Plain or Verdict. msgspec calls this for them."""
-    text = (format_plain(value) or "").strip()
-    if kind is Verdict:
-        if text.lower() not in VERDICT_WORDS:
-            raise ValueError(f"expected yes or no, got {cut_text(format_compact(value))}")
-        return VERDICT_WORDS[text.lower()]
-    if isinstance(value, (list, dict)):
-        raise ValueError(f"expected a text, got {describe_type(value)}")
-    if not text:
-        raise ValueError("expected a text that is not blank")
-    return format_plain(value)
-
-
 def describe_fault(error: Exception, row: JsonRow) -> str:
     if isinstance(error, msgspec.ValidationError):
         text = str(error).replace("`", "").replace("bool | int | float | str", "str")  # a Scalar
         message, _, path = text.partition(" - at $")
         message = "must not be blank" if "matching regex" in message else message
         return row.locate() + (f"{path.removeprefix('.')}: {message}" if path else message)
-    try:  # Python's json module says in which line and column
-        json.loads(bytes(row.data) if isinstance(row.data, ENCODED) else b"0")
-    except json.JSONDecodeError as fault:
-        text = fault.doc.rstrip()
-        message = f"not JSON: {fault.msg} at column {fault.colno}"
-        if fault.pos >= len(text) or fault.msg.startswith("Unterminated string"):
+    if isinstance(error, json.JSONDecodeError):
+        text = error.doc.rstrip()
+        message = f"not JSON: {error.msg} at column {error.colno}"
+        if error.pos >= len(text) or error.msg.startswith("Unterminated string"):
             message = "JSON is cut off" if text else "the file is empty"
-        line = max(row.line, 1) + text.count("\n", 0, fault.pos)
+        line = max(row.line, 1) + text.count("\n", 0, error.pos)
         return row._replace(line=line).locate() + message
-    except JSON_ERRORS as fault:
-        error = fault
     return f"{row.locate()}cannot be read as JSON: {error}"
 
 
@@ -3619,7 +3564,7 @@ def read_own_criteria(
         if equals:
             value = {"name": name, "description": description}
         if isinstance(value, Mapping):
-            rows: Iterable[JsonRow] = [JsonRow(f"--criteria {name}".strip(), encode_json(value))]
+            rows: Iterable[JsonRow] = [JsonRow(f"--criteria {name}".strip(), dict(value))]
         else:
             path = os.path.join(root, value)
             file = read_file(path, problems, "NAME=QUESTION, a file, or in a split support")
@@ -6555,24 +6500,19 @@ def find_systems(folder: str, split: str) -> dict[str, str]:
 
 def parse_predictions(file: FileData, known: Collection[str], problems: list[str]) -> Predictions:
     """Decode the predictions for known questions, or without questions all; others are only counted."""
-    rows: dict[str, Prediction] = {}
     unreadable: list[str] = []
-    ids = KeyFilter(known)
-    with suppress(*JSON_ERRORS):  # all at once, which is fast; after an error each alone
-        rows = msgspec.json.decode(file.data or b"", type=dict[Key, Prediction], dec_hook=ids)
-        rows.pop("", None)  # the last unknown one
-        return Predictions(rows, find_repeated(ids.found), ids.unknown, [])
-    ids = KeyFilter(known)
     try:
-        for question_id, row in split_members(file, ids).items():
-            rows[question_id] = parse_row(Prediction, row, unreadable) or Prediction()
+        rows, names = parse_members(Prediction, file, known, unreadable)
     except JSON_ERRORS as error:
-        problem = describe_fault(error, JsonRow(file.name, file.data))
+        problem = describe_fault(error, JsonRow(file.name, None))
         if file.text.lstrip().startswith("["):
             problem = f'{file.name}: expected an object by question ID, {{"q001": {{...}}, ...}}, got a list'
         problems.append(problem)
+        return Predictions({}, [], [], [])
+    unknown = [name for name in names if known and name not in known]
+    repeated = find_repeated(name for name in names if not known or name in known)
     unreadable = [line.removeprefix(f"{file.name}: ") for line in unreadable]
-    return Predictions(rows, find_repeated(ids.found), ids.unknown, unreadable)
+    return Predictions(rows, repeated, unknown, unreadable)
 
 
 # -- Data warnings: what silently ruins a grade. Nothing is repaired.
@@ -6811,10 +6751,7 @@ def find_misspelt_fields(file: FileData, predictions: Predictions) -> list[Warni
     for question_id, row in predictions.rows.items():
         if not (row.answer and row.evidence_sentences and row.retrieved_docs):
             lacking.add(question_id)
-    if not lacking:
-        return []
-    members = split_members(file, KeyFilter(lacking))
-    rows = {question_id: parse_row(dict[str, Any], row, []) or {} for question_id, row in members.items()}
+    rows = parse_members(dict[str, Any], file, lacking, [])[0] if lacking else {}
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
     return find_unknown_fields(rows, known, "predictions")
 
@@ -10304,7 +10241,7 @@ def pick_rows(
 
 
 def has_answer_field(row: JsonRow) -> bool:
-    names = lift_fields(rename_fields(Item, only_dict(row.data))).keys()
+    names = rename_fields(Item, only_dict(row.data)).keys()
     has_gold = not names.isdisjoint(GOLD_NAMES)
     return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 

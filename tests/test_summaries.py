@@ -198,7 +198,7 @@ def test_the_problems_of_all_files_are_listed_at_once(project: Project) -> None:
     project.write(GOLD, '{"title": "Q?", "t1": "A", "t2": "B", "response1": ["C"]}\n\n[]\n{"title": 5')
     project.write(CORPUS, '[{"query": "Q?",\n"merged": [{"id": "", "content": 5, "score": "high"}]}]')
     assert sorted(assert_refused(project, "summaries")) == [
-        f"{CORPUS}: [0]: merged[0].id: expected a text that is not blank",
+        f"{CORPUS}: [0]: merged[0].id: must not be blank",
         f"{GOLD}:1: Object missing required field response2",
         f"{GOLD}:3: Expected object, got array",
         f"{GOLD}:4: JSON is cut off",
