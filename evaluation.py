@@ -1258,7 +1258,7 @@ def choose_rows(value: Any, kind: type[Record], columns: Columns) -> Any:
 
 def find_list(value: Fields, kind: type[Record]) -> Any:
     """Return the one list of objects in an object, at most two members deep, or an object that is a row."""
-    if OWN_ROWS in value:
+    if isinstance(value.get(OWN_ROWS), list):
         return value[OWN_ROWS]
     names = value.get("columns")
     cells = value.get("data")
@@ -1275,7 +1275,9 @@ def find_list(value: Fields, kind: type[Record]) -> Any:
         members |= {f"{name}.{inner_name}": inner for inner_name, inner in only_dict(member).items()}
     found = [path for path, rows in members.items() if isinstance(rows, list) and any(map(only_dict, rows))]
     if len(found) > 1:
-        raise InputError([f"lists of rows: {', '.join(found)}: name one, as --columns rows={found[0]}"])
+        is_answers = issubclass(kind, Item)
+        advice = f"name one, as --columns rows={found[0]}" if is_answers else "leave only the one of ratings"
+        raise InputError([f"lists of rows: {', '.join(found)}: {advice}"])
     return members[found[0]] if found else value
 
 
