@@ -862,11 +862,11 @@ class DecisionRow(RunHead, kw_only=True):
     prediction: Any = None
     system: Any = None
     question_id: Any = None
-    folder: Any = None  # of a submission's results
+    results_folder: Any = None  # of a submission
+    gold_doc_id: Any = None
     rater: Any = None
-    repeat: int = 0  # which time a judge was asked, if it was asked several times
+    judge_repeat: Any = None  # which time a judge was asked, if it was asked several times
     criterion: Any = None  # the rubric, if nothing is named
-    document: Any = None
     correct: Verdict | None = None
     score: Rating | None = None
     failure: str | None = None
@@ -886,7 +886,7 @@ class DecisionRow(RunHead, kw_only=True):
     @property
     def cluster(self) -> tuple[str, Any]:
         """What answers have in common that are judged alike: their gold document, or else the question."""
-        return self.texts[0] if self.document is None else ("document", self.document)
+        return self.texts[0] if self.gold_doc_id is None else ("document", format_compact(self.gold_doc_id))
 
     @classmethod
     def choose(cls, row: Fields) -> Fields:
@@ -909,8 +909,9 @@ class DecisionRow(RunHead, kw_only=True):
         names = [self.answer_id, self.item, self.id, self.question_id]
         fields = [] if self.input is None else ["input", "gold", "prediction"]
         if self.system is not None and self.question_id is not None:
-            name = f"{self.system}/{self.question_id}"
-            names[1:1] = [name] if self.folder is None else [name, f"{self.folder}/{name}"]
+            parts = [fold_cell(format_compact(part)) for part in (self.system, self.question_id)]
+            name = "/".join(parts)
+            names[1:1] = [name] if self.results_folder is None else [name, f"{self.results_folder}/{name}"]
             fields = fields or ["question_id", "system"]
         self.names = [fold_cell(format_compact(name)) for name in names if name is not None]
         texts = tuple((field, format_compact(getattr(self, field))) for field in fields)
@@ -8723,7 +8724,7 @@ class AnswerIndex(NamedTuple):
 
     # What a row may call a system -> its title. A submission's name is also that of its only system.
     titles: dict[str, str]
-    gold: dict[str, str]  # question ID -> hash of the gold
+    questions: set[str]  # their IDs
     criteria: dict[str, SplitCriterion]  # by what a row may call them
     # Equal answers by whether their citations count, and by ID
     copies: dict[tuple[bool, str], list[AnswerKey]]
@@ -8752,9 +8753,9 @@ def find_people_file(named: str | None, usual: str, split: Split) -> str:
 
 
 def index_answers(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> AnswerIndex:
-    gold = {question.question_id: hash_gold(question) for question in split.questions}
+    questions = {question.question_id for question in split.questions}
     criteria = {fold_text(criterion.name): criterion for criterion in split.criteria}
-    index = AnswerIndex({}, gold, criteria | RUBRIC_NAMES, defaultdict(list), set())
+    index = AnswerIndex({}, questions, criteria | RUBRIC_NAMES, defaultdict(list), set())
     forms = {criterion.needs_citations for criterion in split.criteria}
     for submission in submissions:
         if submission.name and len(submission.names) < 2:
@@ -8795,14 +8796,10 @@ def read_people_rows(path: str, people: People, index: AnswerIndex, problems: li
     file = read_file(path, problems)
     people.files.append(file.source)
     raw_rows = list_item_rows(file, problems, kind=Override)
-    columns = set(map(fold_name, flatten(only_dict(row.data) for row in raw_rows)))
-    if raw_rows and "score" not in columns:
-        problems.append(f"{path}: no column score; found {shorten_names(sorted(columns))}")
-        return []
     parsed = [(raw.locate(), parse_row(Override, raw, problems)) for raw in raw_rows]
     rows = [(place, row) for place, row in parsed if row is not None]
     titles = match_forms([row.system for _, row in rows], index.titles, fold_cell)
-    names = match_forms([row.question_id for _, row in rows], index.gold, fold_cell)
+    names = match_forms([row.question_id for _, row in rows], index.questions, fold_cell)
     faults: dict[str, list[str]] = defaultdict(list)
     found = []
     for place, row in rows:
@@ -8841,8 +8838,8 @@ def find_row(place: str, row: Override, index: AnswerIndex) -> FoundRow:
     score = criterion.parse_score(row.score)
     what = f"{row.question_id} {row.system}".strip()
     title = index.titles.get(row.system, "")
-    if row.question_id not in index.gold:
-        raise RowFault(UNKNOWN_ROWS, f"question {row.question_id}{suggest(row.question_id, index.gold)}")
+    if row.question_id not in index.questions:
+        raise RowFault(UNKNOWN_ROWS, f"question {row.question_id}{suggest(row.question_id, index.questions)}")
     if row.system and not title:
         own = [name for name in index.titles if name.startswith(f"{row.system}/")]
         advice = f"; name one of {shorten_names(own)}" if own else suggest(row.system, index.titles)
@@ -11389,9 +11386,10 @@ class MeasureAgreement(Command):
     results_title = "Agreement"
     epilog = """\
 A FILE is JSON or CSV: results of `answers` or a split, a label sheet, or rows of item and score (or
-correct), perhaps with rater and criterion. CSV may have a column for each rater instead. An item is the
-ID of an answer, row or question, or system/question, or the columns question, gold and prediction that
-`answers` reads. Rows of several files by one judge are one rater's, and each repeat is a rater."""
+correct), perhaps with rater and criterion. CSV may have a column for each rater instead. An item is
+the ID of an answer, row or question, or system/question, or the columns question, gold and
+prediction that `answers` reads. Rows of several files by one judge are one rater's, and each repeat
+is a rater."""
 
     def read(self) -> None:
         options = self.options
@@ -11557,7 +11555,7 @@ class CriterionAgreement(msgspec.Struct):
         weights = " with quadratic weights" if self.kind == "score" else ""
         how = f"{IN_BRACKETS}, from {MIN_CLUSTERS} questions on: by questions; of coefficients a bootstrap."
         lines = [how, f"Kappa is Cohen's{weights}."]
-        if any(row.document is not None for row in list_decisions(self.judges)):
+        if any(row.gold_doc_id is not None for row in list_decisions(self.judges)):
             lines[0] = how.replace("questions", "gold documents")
         named = [rater.name for rater in self.compared if any(row.is_only_named for row in rater.rows)]
         if named:
@@ -11622,7 +11620,7 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
     """Read the raters in files and in a folder, and count the folder's files without decisions.
 
     All files named after a judge (JUDGE_SUFFIX), or whose `judge_model` it is, are its own. In the folder
-    others are those of their subfolder; elsewhere each is a judge, and a name that repeats gets a number.
+    others are those of their subfolder; elsewhere each is a judge.
     Rows that name their rater are that one's, and each repeat of a judgement is a rater.
     """
     raters: dict[str, Rater] = {}
@@ -11645,7 +11643,7 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
                 n_ignored += 1
                 continue
         elif not name:
-            name = model or number_name(stem, raters)
+            name = model or (Path(path).as_posix() if stem in raters else stem)
         if not rows and not found:
             found.append(describe_undecided(file))
         problems += found
@@ -11654,20 +11652,12 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
             criterion = fold_text(format_plain(row.criterion) or "")
             row.criterion = "" if criterion in RUBRIC_NAMES else criterion
             rater_name = fold_cell(format_plain(row.rater) or "") or name
-            if row.repeat:
-                rater_name += f" #{row.repeat}"
+            if row.judge_repeat is not None:
+                rater_name += f" #{row.judge_repeat}"
             rater = raters.setdefault(rater_name, Rater(rater_name))
             rater.rows.append(row)
             rater.files[file.source] = None
     return list(raters.values()), n_ignored
-
-
-def number_name(name: str, taken: Collection[str]) -> str:
-    numbered = name
-    numbers = itertools.count(2)
-    while numbered in taken:
-        numbered = f"{name} ({next(numbers)})"
-    return numbered
 
 
 def name_source(row: DecisionRow, own: str) -> str:
@@ -11714,31 +11704,33 @@ def list_split_ratings(path: str, results: Mapping[str, Any]) -> Iterator[JsonRo
     folder = Path(path).parent.name or None
     for system, member in results.items():
         blocks = only_dict(member)
-        retrieved = only_dict(blocks.get("retrieval")).get("per_question") or ()
-        documents = {row.get("question_id"): row.get("gold_doc_id") for row in retrieved}
+        documents = {}
+        for row in map(only_dict, list_judged(blocks.get("retrieval"))):
+            documents[format_compact(row.get("question_id"))] = row.get("gold_doc_id")
         for name, block in blocks.items():
-            decisions = only_dict(block).get("per_question") or ()
             criterion = RUBRIC.name if name == RUBRIC.block else name
-            for index, decision in enumerate(decisions):
+            for index, decision in enumerate(map(only_dict, list_judged(block))):
                 if name != RUBRIC.block and "judge_score" not in decision:
                     break  # nobody judges retrieval and citations
-                own = {"system": system, "folder": folder, "criterion": criterion}
-                own["document"] = documents.get(decision.get("question_id"))
+                own = {"system": system, "results_folder": folder, "criterion": criterion}
+                own["gold_doc_id"] = documents.get(format_compact(decision.get("question_id")))
                 if "judge_score" in decision:  # before a person's decision
                     own["answer_score_raw"] = decision["judge_score"]
                     own["answer_rationale"] = decision.get(f"{criterion}_rationale")
-                row = JsonRow(path, {**decision, **own}, 0, f"{system}: [{index}]")
-                repeats = decision.get(f"{criterion}_repeats") or ()
-                yield from split_by_repeat(row, repeats, block.get("repeats"), "answer_score_raw")
+                judged = JsonRow(path, {**decision, **own}, 0, f"{system}: [{index}]")
+                repeats = decision.get(f"{criterion}_repeats")
+                yield from split_by_repeat(judged, repeats, block.get("repeats"), "answer_score_raw")
+
+
+def list_judged(block: object) -> list[Any]:
+    rows = only_dict(block).get("per_question")
+    return rows if isinstance(rows, list) else []
 
 
 def list_answer_ratings(row: JsonRow, setup: Fields) -> Iterator[JsonRow]:
     """Yield the rows of a row of `answers`: its verdict or score, and the score by each own criterion."""
     n_repeats = setup.get("repeats")
-    for protocol in ("llm_judge", "hybrid"):
-        repeats = row.data.get(f"{protocol}_repeats") or ()
-        if repeats:
-            break
+    repeats = row.data.get("llm_judge_repeats") or row.data.get("hybrid_repeats")
     yield from split_by_repeat(row, repeats, n_repeats, "score")
     for name in only_dict(setup.get("criteria")):
         score = only_dict(row.data.get("scores")).get(name)
@@ -11751,20 +11743,18 @@ def list_answer_ratings(row: JsonRow, setup: Fields) -> Iterator[JsonRow]:
             "decision_method": None,
         }
         own["reasoning"] = row.data.get(f"{name}_rationale")
-        repeats = row.data.get(f"{name}_repeats") or ()
+        repeats = row.data.get(f"{name}_repeats")
         yield from split_by_repeat(row._replace(data={**row.data, **own}), repeats, n_repeats, "score")
 
 
-def split_by_repeat(
-    row: JsonRow, repeats: Sequence[float], n_repeats: int | None, column: str
-) -> Iterator[JsonRow]:
+def split_by_repeat(row: JsonRow, repeats: object, n_repeats: object, column: str) -> Iterator[JsonRow]:
     """Yield a row for each time that a judge was asked; what needed no judge is the same each time."""
-    if not n_repeats or n_repeats == 1:
+    if not isinstance(n_repeats, int) or n_repeats < 2:
         yield row
         return
     for number in range(n_repeats):
-        data = {**row.data, "repeat": number + 1}
-        if len(repeats) == n_repeats:
+        data = {**row.data, "judge_repeat": number + 1}
+        if isinstance(repeats, list) and len(repeats) == n_repeats:
             data[column] = repeats[number]
             if isinstance(data.get("correct"), bool):
                 data["correct"] = repeats[number] == 1
@@ -11861,8 +11851,11 @@ def identify_rows(
                 problems.append(f"{row.place}a second rating of {row.names[0]} by {rater.name}")
             row.key = answer.key
             row.texts = answer.texts
-            row.document = index.by_key.get(row.key, row).document
+            row.gold_doc_id = index.by_key.get(row.key, row).gold_doc_id
             row.source = answer.source
+            levels = [None, *LEVEL_SCORES.values()]
+            if row.gold_doc_id is not None and not (is_judge or row.criterion) and row.score not in levels:
+                problems.append(f"{row.place}score: expected {PROMPTS['rubric'].expected}, got {row.score:g}")
             rated.add(row.key)
             yield row
 
