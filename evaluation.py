@@ -8737,19 +8737,15 @@ RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
 def read_people(
     split: Split, submissions: Sequence[Submission], options: SplitOptions, problems: list[str]
 ) -> People:
+    """Read the named file of decisions, or the usual one if that is a file and no link."""
     people = People()
-    overrides_file = find_people_file(options.overrides, OVERRIDES_FILE, split)
-    if overrides_file:
-        read_overrides(overrides_file, people, index_answers(split, submissions, options), problems)
+    path = options.overrides
+    if path is None:
+        usual = os.path.join(split.root, OVERRIDES_FILE.format(split=split.name))
+        path = usual if os.path.isfile(usual) and not os.path.islink(usual) else "none"
+    if path != "none":
+        read_overrides(path, people, index_answers(split, submissions, options), problems)
     return people
-
-
-def find_people_file(named: str | None, usual: str, split: Split) -> str:
-    """Return the path of the named file or the usual one, if that is a file and no link; "" for none."""
-    path = os.path.join(split.root, usual.format(split=split.name))
-    if named is None:
-        return path if os.path.isfile(path) and not os.path.islink(path) else ""
-    return "" if named == "none" else named
 
 
 def index_answers(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> AnswerIndex:
@@ -9660,7 +9656,7 @@ def describe_certainty(
     fewer: dict[int, list[str]] = defaultdict(list)
     for measure in measures:
         means = [system.find_mean(measure) for system in systems]
-        # A mean by a second marker has no interval, and so no documents that one rests on
+        # A mean without values rests on no documents
         number = min((mean.n_clusters for mean in means if mean.n_clusters), default=n_documents)
         if number < n_documents:
             fewer[number].append(measure.title)
@@ -11729,12 +11725,13 @@ def list_judged(block: object) -> list[Any]:
 
 def list_answer_ratings(row: JsonRow, setup: Fields) -> Iterator[JsonRow]:
     """Yield the rows of a row of `answers`: its verdict or score, and the score by each own criterion."""
-    n_repeats = setup.get("repeats")
-    repeats = row.data.get("llm_judge_repeats") or row.data.get("hybrid_repeats")
+    fields = only_dict(row.data)
+    n_repeats = setup.get("repeats") if fields else None
+    repeats = fields.get("llm_judge_repeats") or fields.get("hybrid_repeats")
     yield from split_by_repeat(row, repeats, n_repeats, "score")
-    for name in only_dict(setup.get("criteria")):
-        score = only_dict(row.data.get("scores")).get(name)
-        failure = row.data.get(f"{name}_failure")
+    for name in only_dict(setup.get("criteria")) if fields else ():
+        score = only_dict(fields.get("scores")).get(name)
+        failure = fields.get(f"{name}_failure")
         own = {
             "criterion": name,
             "correct": None,
@@ -11742,9 +11739,9 @@ def list_answer_ratings(row: JsonRow, setup: Fields) -> Iterator[JsonRow]:
             "failure": failure,
             "decision_method": None,
         }
-        own["reasoning"] = row.data.get(f"{name}_rationale")
-        repeats = row.data.get(f"{name}_repeats")
-        yield from split_by_repeat(row._replace(data={**row.data, **own}), repeats, n_repeats, "score")
+        own["reasoning"] = fields.get(f"{name}_rationale")
+        repeats = fields.get(f"{name}_repeats")
+        yield from split_by_repeat(row._replace(data={**fields, **own}), repeats, n_repeats, "score")
 
 
 def split_by_repeat(row: JsonRow, repeats: object, n_repeats: object, column: str) -> Iterator[JsonRow]:
