@@ -19,6 +19,7 @@ from scipy.stats import norm
 from scipy.stats import t as student_t
 
 from conftest import (
+    FIRST_SEED,
     LLAMA,
     RESULTS,
     JudgeWith,
@@ -32,7 +33,7 @@ from conftest import (
     reference_numbers,
     table,
 )
-from groq_server import Call, Reply, score_reply
+from groq_server import Call, Reply, completion, score_reply
 
 Row = dict[str, Any]
 
@@ -930,3 +931,25 @@ def test_each_criterion_is_a_group(project: Project) -> None:
     assert "COMPARED WITH PEOPLE: labels, by polite" in blocks(outcome.out)
     assert outcome.code == 3  # for a row by a criterion that no judge has
     assert mentions(outcome.err, "labels.csv: ratings of items that no judge has", ": 1, e.g. a0")
+
+
+def test_repeats_and_own_criteria_of_answers(project: Project, serve: Serve) -> None:
+    """What needed no judge is left out; an own criterion is a group."""
+    rows = [{"id": f"i{n}", "question": f"Q{n}?", "gold": "Yes.", "prediction": f"A{n}."} for n in range(3)]
+    project.write("log.json", [*rows, {**rows[0], "id": "same", "prediction": "yes"}])
+
+    def answer(call: Call) -> Reply:
+        word = "yes" if call.body["seed"] == FIRST_SEED else "no"
+        reply = {"reasoning": "So.", "correct": word, "rationale": "So.", "decision": "yes"}
+        return completion(json.dumps(reply))
+
+    serve(answer)
+    command = ("answers", "log.json", "--method", "llm_judge", "--repeats", "2")
+    assert project.run(*command, "--criteria", "polite=Is it?").code == 0
+    assert project.run("agreement", "log_answers.json").code == 0
+    results = project.read("agreement.json")
+    assert [row["judge"] for row in results["judges"]] == [f"{LLAMA} #1", f"{LLAMA} #2"]
+    assert (results["compared"], results["all"]["pairs"][0]["items"]) == ("correct", 3)
+    assert results["all"]["pairs"][0]["agreement"] == 0
+    polite = results["criteria"]["polite"]
+    assert (polite["compared"], polite["all"]["pairs"][0]["agreement"]) == ("score", 1)
