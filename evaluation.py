@@ -11306,9 +11306,6 @@ class Rater(msgspec.Struct):
     counts: dict[str, int] = {}  # of all rows
     n_blank: int = 0  # answers that were left out, as they are blank and have the lowest score
 
-    def select(self, criterion: str) -> Rater:
-        return Rater(self.name, self.files, [row for row in self.rows if row.criterion == criterion])
-
     def choose_decisions(self, kind: str, *, keeps_unjudged: bool) -> None:
         """Leave out what is undecided, or needed no judge: equal texts, a split's blank answers."""
         rows = []
@@ -11407,9 +11404,7 @@ is a rater."""
         names: dict[str, None] = {}  # of answers
         for criterion in sorted({row.criterion for row in list_decisions(judges)}):
             group = CriterionAgreement(
-                criterion,
-                [rater.select(criterion) for rater in judges if rater.select(criterion).rows],
-                [rater.select(criterion) for rater in people if rater.select(criterion).rows],
+                criterion, select_rows(judges, criterion), select_rows(people, criterion)
             )
             index = RatedAnswers(list_decisions(group.judges))
             names |= dict.fromkeys(index.rows)
@@ -11551,7 +11546,8 @@ class CriterionAgreement(msgspec.Struct):
         weights = " with quadratic weights" if self.kind == "score" else ""
         how = f"{IN_BRACKETS}, from {MIN_CLUSTERS} questions on: by questions; of coefficients a bootstrap."
         lines = [how, f"Kappa is Cohen's{weights}."]
-        if any(row.gold_doc_id is not None for row in list_decisions(self.judges)):
+        is_split = any(row.gold_doc_id is not None for row in list_decisions(self.judges))
+        if is_split:
             lines[0] = how.replace("questions", "gold documents")
         named = [rater.name for rater in self.compared if any(row.is_only_named for row in rater.rows)]
         if named:
@@ -11576,7 +11572,9 @@ class CriterionAgreement(msgspec.Struct):
             pairs = [(pair.names["judge"], pair) for pair in self.with_people.pairs]
             lines = [line]
             for pair_name, pair in pairs[: len(self.judges)]:
-                lines += prefix_lines(pair_name, describe_reliability(pair, self.criterion))
+                lines += prefix_lines(
+                    pair_name, describe_reliability(pair, is_grade=is_split and not self.criterion)
+                )
             part = build_pairs_part(f"Compared with people: {name}{suffix}", header, pairs, lines)
             parts.append(part._replace(name=f"{name}{suffix}"))
         if self.among_people:
@@ -11792,6 +11790,16 @@ def choose_rater_columns(rows: Iterable[JsonRow]) -> list[str]:
 def split_by_rater(row: JsonRow, raters: Sequence[str]) -> list[JsonRow]:
     given = [name for name in raters if name in row.data]
     return [row._replace(data={**row.data, "rater": name, "score": row.data[name]}) for name in given]
+
+
+def select_rows(raters: Iterable[Rater], criterion: str) -> list[Rater]:
+    """Return those raters who have rows by a criterion, with these rows."""
+    selected = []
+    for rater in raters:
+        rows = [row for row in rater.rows if row.criterion == criterion]
+        if rows:
+            selected.append(Rater(rater.name, rater.files, rows))
+    return selected
 
 
 def list_decisions(raters: Iterable[Rater]) -> list[DecisionRow]:
@@ -12046,8 +12054,8 @@ def find_scale(ratings: Collection[float], kind: str) -> ScoreRange | None:
     return levels if min(ratings) >= levels[0] and max(ratings) <= levels[1] else None
 
 
-def describe_reliability(pair: Agreement, criterion: str) -> list[str]:
-    """Return what it means for grades if judge and people hardly agree, or one is kinder than the other."""
+def describe_reliability(pair: Agreement, *, is_grade: bool) -> list[str]:
+    """Return what it means, also for grades, if judge and people hardly agree, or one is kinder."""
     lines = []
     kappa = pair.means["kappa"]
     exact = pair.means["accuracy"].value or 0
@@ -12067,10 +12075,9 @@ def describe_reliability(pair: Agreement, criterion: str) -> list[str]:
     points = abs(gap.value) * 100 * ANSWER_WEIGHT / TOP_SCORE
     direction = "lower" if gap.value > 0 else "higher"
     shift = f"On average the judge is {abs(gap.value):.2f} {direction} than people"
-    is_rubric = not criterion and "accuracy_within_1" in pair.means
-    lines.append(f"{shift}: {points:.1f} of 100 points of a grade." if is_rubric else f"{shift}.")
+    lines.append(f"{shift}: {points:.1f} of 100 points of a grade." if is_grade else f"{shift}.")
     low, high = gap.interval or (0, 0)
-    if is_rubric and abs(gap.value) > MAX_SHIFT and (low > 0 or high < 0):
+    if is_grade and abs(gap.value) > MAX_SHIFT and (low > 0 or high < 0):
         manner = "strict" if gap.value > 0 else "kind"
         effect = "low" if gap.value > 0 else "high"
         grades = f"grades by its scores are too {effect}, by about {points:.0f} of 100 points"
