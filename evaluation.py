@@ -786,8 +786,8 @@ class ScoredSummary(Record, kw_only=True):
 class DecisionRow(RunHead, kw_only=True):
     """A row of results or of annotations: a verdict, a score or both; none after a failure.
 
-    What was judged is identified by `input`, `gold` and `prediction`, by `system` and `question_id`, or by a
-    name that another row of the same answer has: the ID of an answer, row or question, or system/question.
+    Rows are about the same answer if they have the same `answer_id`; where files have none, the same `input`,
+    `gold`, `prediction` and `system`. Another ID counts only where there is nothing else.
     """
 
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -807,7 +807,11 @@ class DecisionRow(RunHead, kw_only=True):
     prediction: Any = None
     system: Any = None
     question_id: Any = None
+    results_folder: Any = None  # of a submission
+    gold_doc_id: Any = None
     rater: Any = None
+    judge_repeat: Any = None  # which time a judge was asked, if it was asked several times
+    criterion: Any = None  # the rubric, if nothing is named
     correct: Verdict | None = None
     score: Rating | None = None
     failure: str | None = None
@@ -816,11 +820,18 @@ class DecisionRow(RunHead, kw_only=True):
     # Computed, whatever a file has in fields of these names:
     place: Any = None  # in a file, as problems begin with it
     names: Any = None  # that the answer may be called by, the surest first
-    texts: Any = None  # Texts, which identify the answer
+    texts: Any = None  # Texts, which describe the answer
+    key: Any = None  # which identifies it
 
     @property
     def is_only_named(self) -> bool:
-        return bool(self.texts[0][0] == "item")
+        """Whether an ID or a position is all that tells which answer it is."""
+        return bool(self.key[0][0] in ("item", "question_id"))
+
+    @property
+    def cluster(self) -> tuple[str, Any]:
+        """What answers have in common that are judged alike: their gold document, or else the question."""
+        return self.texts[0] if self.gold_doc_id is None else ("document", format_compact(self.gold_doc_id))
 
     @classmethod
     def choose(cls, row: Fields) -> Fields:
@@ -844,11 +855,18 @@ class DecisionRow(RunHead, kw_only=True):
         names = [self.answer_id, self.item, self.id, self.question_id]
         fields = [] if self.input is None else ["input", "gold", "prediction"]
         if self.system is not None and self.question_id is not None:
-            names.insert(1, f"{self.system}/{self.question_id}")
+            parts = [fold_cell(format_compact(part)) for part in (self.system, self.question_id)]
+            name = "/".join(parts)
+            names[1:1] = [name] if self.results_folder is None else [name, f"{self.results_folder}/{name}"]
             fields = fields or ["question_id", "system"]
         self.names = [fold_cell(format_compact(name)) for name in names if name is not None]
         texts = tuple((field, format_compact(getattr(self, field))) for field in fields)
         self.texts = texts or (("item", self.names[0]),)
+        self.key = self.texts
+        if self.answer_id is not None:
+            self.key = (("answer_id", self.names[0]),)
+        elif self.input is not None and self.system is not None:
+            self.key = (*texts, ("system", format_compact(self.system)))
 
 
 def convert_texts(record: Record, *fields: str) -> None:
@@ -6903,6 +6921,12 @@ class GradeSplit(Command):
                 status += f"; not graded: {shorten_names(ungraded)}"
             for line in (status, *self.gradebook.notice.lines):
                 console.print(escape_console(line))
+        labels = LABELS_FILE.format(split=self.options.split)
+        if not self.options.dry_run and self.judging.model and os.path.isfile(labels):
+            results = RESULTS_FILE.format(split=self.options.split)
+            if self.options.submissions:
+                results = f"{GRADED_FOLDER.format(split=self.options.split)}/*/{results}"
+            console.note(f"To compare with people: python evaluation.py agreement {results} --human {labels}")
         if self.withdrawn:
             console.note(f"Withdrawn, as their folders are gone: {shorten_names(self.withdrawn)}")
         return exit_code
@@ -7902,7 +7926,7 @@ class AnswerIndex(NamedTuple):
 
     # What a row may call a system -> its title. A submission's name is also that of its only system.
     titles: dict[str, str]
-    gold: dict[str, str]  # question ID -> hash of the gold
+    questions: set[str]  # their IDs
     criteria: dict[str, SplitCriterion]  # by what a row may call them
     # Equal answers by whether their citations count, and by ID
     copies: dict[tuple[bool, str], list[AnswerKey]]
@@ -7915,25 +7939,21 @@ RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
 def read_people(
     split: Split, submissions: Sequence[Submission], options: SplitOptions, problems: list[str]
 ) -> People:
+    """Read the named file of decisions, or the usual one if that is a file and no link."""
     people = People()
-    overrides_file = find_people_file(options.overrides, OVERRIDES_FILE, split)
-    if overrides_file:
-        read_overrides(overrides_file, people, index_answers(split, submissions, options), problems)
+    path = options.overrides
+    if path is None:
+        usual = os.path.join(split.root, OVERRIDES_FILE.format(split=split.name))
+        path = usual if os.path.isfile(usual) and not os.path.islink(usual) else "none"
+    if path != "none":
+        read_overrides(path, people, index_answers(split, submissions, options), problems)
     return people
 
 
-def find_people_file(named: str | None, usual: str, split: Split) -> str:
-    """Return the path of the named file or the usual one, if that is a file and no link; "" for none."""
-    path = os.path.join(split.root, usual.format(split=split.name))
-    if named is None:
-        return path if os.path.isfile(path) and not os.path.islink(path) else ""
-    return "" if named == "none" else named
-
-
 def index_answers(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> AnswerIndex:
-    gold = {question.question_id: hash_gold(question) for question in split.questions}
+    questions = {question.question_id for question in split.questions}
     criteria = {fold_text(criterion.name): criterion for criterion in split.criteria}
-    index = AnswerIndex({}, gold, criteria | RUBRIC_NAMES, defaultdict(list), set())
+    index = AnswerIndex({}, questions, criteria | RUBRIC_NAMES, defaultdict(list), set())
     forms = {criterion.needs_citations for criterion in split.criteria}
     for submission in submissions:
         if submission.name and len(submission.names) < 2:
@@ -7974,14 +7994,10 @@ def read_people_rows(path: str, people: People, index: AnswerIndex, problems: li
     file = read_file(path, problems)
     people.files.append(file.source)
     raw_rows = list_item_rows(file, problems, kind=Override)
-    columns = set(map(fold_name, flatten(only_dict(row.data) for row in raw_rows)))
-    if raw_rows and "score" not in columns:
-        problems.append(f"{path}: no column score; found {shorten_names(sorted(columns))}")
-        return []
     parsed = [(raw.locate(), parse_row(Override, raw, problems)) for raw in raw_rows]
     rows = [(place, row) for place, row in parsed if row is not None]
     titles = match_forms([row.system for _, row in rows], index.titles, fold_cell)
-    names = match_forms([row.question_id for _, row in rows], index.gold, fold_cell)
+    names = match_forms([row.question_id for _, row in rows], index.questions, fold_cell)
     faults: dict[str, list[str]] = defaultdict(list)
     found = []
     for place, row in rows:
@@ -8020,8 +8036,8 @@ def find_row(place: str, row: Override, index: AnswerIndex) -> FoundRow:
     score = criterion.parse_score(row.score)
     what = f"{row.question_id} {row.system}".strip()
     title = index.titles.get(row.system, "")
-    if row.question_id not in index.gold:
-        raise RowFault(UNKNOWN_ROWS, f"question {row.question_id}{suggest(row.question_id, index.gold)}")
+    if row.question_id not in index.questions:
+        raise RowFault(UNKNOWN_ROWS, f"question {row.question_id}{suggest(row.question_id, index.questions)}")
     if row.system and not title:
         own = [name for name in index.titles if name.startswith(f"{row.system}/")]
         advice = f"; name one of {shorten_names(own)}" if own else suggest(row.system, index.titles)
@@ -8821,7 +8837,7 @@ def describe_certainty(
     fewer: dict[int, list[str]] = defaultdict(list)
     for measure in measures:
         means = [system.find_mean(measure) for system in systems]
-        # A mean by a second marker has no interval, and so no documents that one rests on
+        # A mean without values rests on no documents
         number = min((mean.n_clusters for mean in means if mean.n_clusters), default=n_documents)
         if number < n_documents:
             fewer[number].append(measure.title)
@@ -10383,8 +10399,9 @@ def describe_answers(configuration: Configuration) -> Iterator[str]:
 
 # ------------------------------------------------------------------ 16. Agreement
 
-# In: results and annotations of several raters. Out: how far they agree, each item by each pair. Nothing is
-# asked. Read first: MeasureAgreement.grade, then Rater, RatedItem, measure_group.
+# In: results and annotations of several raters: judges, repeats of a judge, people. Out: how far they agree
+# by each criterion, each item by each pair, and what people would give all answers. Nothing is asked. Read
+# first: MeasureAgreement.read, then CriterionAgreement, Rater, RatedItem, measure_group, compare_people.
 
 MADE_WITHOUT_JUDGE = ("exact", "semantic", "no_llm")  # decision methods of `answers`
 LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa, of Krippendorff's alpha
@@ -10405,13 +10422,18 @@ AGREEMENT_MEASURES = (
     Measure("accuracy", "Accuracy", 2, explanation="The share of the items rated as people rate them."),
     Measure("accuracy_within_1", "Within 1", 2, explanation="The same, where ratings may differ by 1."),
     Measure("kappa", "Cohen's kappa", 2, explanation="Agreement beyond chance: 0 is chance, 1 is perfect."),
+    Measure("people_minus_judge", "People - judge", 2, explanation="How much higher people score."),
+    Measure("people_mean", "People's mean", 2, explanation="Of all judged answers, estimated."),
 )
 AGREEMENT_HEADER = [  # of the CSV
     *("source", "judge", "with", "items", "ratings", "too_kind", "too_strict"),
     *(f"{measure.name}{end}" for measure in AGREEMENT_MEASURES for end in ("", "_low", "_high")),
     *("fleiss_kappa", "krippendorff_alpha", "fleiss_kappa_low", "fleiss_kappa_high"),
-    *("krippendorff_alpha_low", "krippendorff_alpha_high", "questions", "contradicted"),
+    *("krippendorff_alpha_low", "krippendorff_alpha_high", "questions", "contradicted", "criterion"),
 ]
+MIN_KAPPA = 0.4  # below it agreement is called poor (Fleiss 1981)
+MAX_LABEL_SHARE = 0.8  # of labels that are one level; above it kappa tells little
+MAX_SHIFT = 0.5  # levels between people and judge
 
 
 class Rater(msgspec.Struct):
@@ -10421,6 +10443,7 @@ class Rater(msgspec.Struct):
     files: dict[InputFile, None] = {}
     rows: list[DecisionRow] = []  # their source is "" if nothing names it
     counts: dict[str, int] = {}  # of all rows
+    n_blank: int = 0  # answers that were left out, as they are blank and have the lowest score
 
     def choose_decisions(self, kind: str, *, keeps_unjudged: bool) -> None:
         """Leave out what is undecided, or needed no judge: equal texts, a split's blank answers."""
@@ -10432,6 +10455,7 @@ class Rater(msgspec.Struct):
                 self.counts["undecided"] += 1
             elif not keeps_unjudged and (is_blank_answer or row.decision_method in MADE_WITHOUT_JUDGE):
                 self.counts["left_out"] += 1
+                self.n_blank += is_blank_answer
             else:
                 self.counts["decisions"] += 1
                 rows.append(row)
@@ -10441,6 +10465,8 @@ class Rater(msgspec.Struct):
 class RatedItem(msgspec.Struct):
     source: str  # "" unless all raters name one
     texts: Texts  # of the answer
+    key: Hashable  # which identifies it
+    cluster: tuple[str, Any]  # the gold document, or the question
     ratings: list[float | None]  # of each rater; None if there is none, or two that differ
     reasons: list[str] = []
     contradicted: set[int] = set()  # the raters with two that differ
@@ -10454,7 +10480,7 @@ class Agreement(NamedTuple):
     """How far two raters or more agree, by the names that the results file has."""
 
     names: dict[str, str]  # of two raters: "judge", or a vote of judges, and "with"
-    counts: dict[str, int]
+    counts: dict[str, Any]
     means: dict[str, Mean]  # rates and coefficients
     pairs: Sequence[Agreement] = ()  # each two, if they are more
 
@@ -10492,39 +10518,52 @@ class MeasureAgreement(Command):
     results_title = "Agreement"
     epilog = """\
 A FILE is JSON or CSV: results of `answers` or a split, a label sheet, or rows of item and score (or
-correct), perhaps with rater. CSV may have a column for each rater instead. An item is the ID of an
-answer, row or question, or system/question, or the columns question, gold and prediction that
-`answers` reads."""
-    with_people = Agreement({}, {}, {})
-    among_people: Agreement | None = None
+correct), perhaps with rater and criterion. CSV may have a column for each rater instead. An item is
+the ID of an answer, row or question, or system/question, or the columns question, gold and
+prediction that `answers` reads. Rows of several files by one judge are one rater's, and each repeat
+is a rater."""
 
     def read(self) -> None:
         options = self.options
         problems: list[str] = []
         human = [options.human] if options.human else []
         paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
-        self.judges, self.n_ignored = read_raters(paths, options.eval_dir, problems)
-        self.people, _ = read_raters(human, None, problems)
-        if not self.judges:  # people are compared with each other
-            self.judges = self.people
-            self.people = []
-        self.raters = [*self.judges, *self.people]
+        judges, self.n_ignored = read_raters(paths, options.eval_dir, problems)
+        people, _ = read_raters(human, None, problems)
+        if not judges:  # people are compared with each other
+            judges = people
+            people = []
+        self.raters = [*judges, *people]
         shown: dict[str, str] = {}  # sources that differ in their ending only are one
         for row in list_decisions(self.raters):
             row.source = shown.setdefault(re.sub(r"\.(jsonl?|csv|tsv|txt)$", "", row.source), row.source)
-        index = RatedAnswers(list_decisions(self.judges))
-        rated = list_decisions(self.people)
-        # What people call answers that no judge has rated
-        self.unknown = [row.names[0] for row in rated if not index.find(row, is_judge=False)]
-        for rater in self.raters:
-            rater.rows = list(identify_rows(rater, index, problems, is_judge=rater in self.judges))
+        rated = list_decisions(people)
+        self.unknown: list[str] = []  # what people call answers that no judge has rated
+        self.groups: list[CriterionAgreement] = []
+        names: dict[str, None] = {}  # of answers
+        for criterion in sorted({row.criterion for row in list_decisions(judges)}):
+            group = CriterionAgreement(
+                criterion, select_rows(judges, criterion), select_rows(people, criterion)
+            )
+            index = RatedAnswers(list_decisions(group.judges))
+            names |= dict.fromkeys(index.rows)
+            self.unknown += [
+                row.names[0] for row in list_decisions(group.people) if not index.find(row, is_judge=False)
+            ]
+            for rater in (*group.judges, *group.people):
+                rater.rows = list(identify_rows(rater, index, problems, is_judge=rater in group.judges))
+            if len(group.judges) + len(group.people) > 1:
+                self.groups.append(group)
+        judged = {row.criterion for row in list_decisions(judges)}
+        self.unknown += [row.names[0] for row in rated if row.criterion not in judged]
         if rated and len(self.unknown) == len(rated):
             what = f"no rating of an item that a judge has, found {shorten_names(self.unknown)}"
-            example = cut_text(next(iter(index.rows), ""))
-            problems.append(f"{options.human}: {what}; expected names such as {example}")
+            problems.append(
+                f"{options.human}: {what}; expected names such as {cut_text(next(iter(names), ''))}"
+            )
         raise_problems(problems)
-        if len(self.raters) < 2:
-            raise UsageError(f"agreement needs two judges, or one and --human, got {len(self.judges)}")
+        if not self.groups:
+            raise UsageError(f"agreement needs two judges, or one and --human, got {len(judges)}")
         files = flatten(rater.files for rater in self.raters)
         if os.path.realpath(options.out) in [os.path.realpath(file.file) for file in files]:
             raise UsageError(f"{options.out} is an input: name another file with --out")
@@ -10538,16 +10577,66 @@ answer, row or question, or system/question, or the columns question, gold and p
         return lines
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:  # noqa: ARG002
-        self.kind = choose_kind(self.raters)
-        for rater in self.raters:
-            keeps_all = self.options.all_decisions or rater not in self.judges
+        for group in self.groups:
+            group.measure(self.options)
+
+    def results(self) -> Iterator[OutputFile]:
+        yield OutputFile(self.options.out, functools.partial(render_results, self.build_document()))
+        parts = self.list_parts(is_page=True)
+        report = Report("How far judges agree", parts, header=AGREEMENT_HEADER, rows=self.list_rows)
+        yield from list_report_files(report, self.options.out.removesuffix(".json"), self.options.report)
+
+    def build_document(self) -> dict[str, Any]:
+        """Return the first criterion's results, which is the rubric if there is one, and those of others."""
+        first, *others = [group.build_document() for group in self.groups]
+        criteria = {
+            group.criterion: document for group, document in zip(self.groups[1:], others, strict=True)
+        }
+        return {"program_version": VERSION, **first, **({"criteria": criteria} if criteria else {})}
+
+    def console(self) -> str:
+        return render_text(self.list_parts())
+
+    def list_parts(self, *, is_page: bool = False) -> list[Part]:
+        return list(flatten(group.list_parts(is_page=is_page) for group in self.groups))
+
+    def list_rows(self) -> Iterator[list[object]]:
+        for group in self.groups:
+            yield from group.list_rows()
+
+    def remarks(self) -> list[WarningRecord]:
+        return list(flatten(group.remarks() for group in self.groups))
+
+    def is_complete(self) -> bool:
+        return not self.remarks() and not self.unknown
+
+
+class CriterionAgreement(msgspec.Struct):
+    """How far raters agree by one criterion."""
+
+    criterion: str  # "" for the rubric, and where files name none
+    judges: list[Rater]
+    people: list[Rater]
+    kind: str = "score"
+    apart: list[RatedItem] = []
+    shown: list[RatedItem] = []
+    among_judges: Agreement = Agreement({}, {}, {})
+    sources: dict[str, Agreement] = {}
+    compared: list[Rater] = []  # the judges, and people as one
+    with_people: Agreement = Agreement({}, {}, {})
+    among_people: Agreement | None = None
+
+    def measure(self, options: AgreementOptions) -> None:
+        raters = [*self.judges, *self.people]
+        self.kind = choose_kind(raters)
+        for rater in raters:
+            keeps_all = options.all_decisions or rater not in self.judges
             rater.choose_decisions(self.kind, keeps_unjudged=keeps_all)
         items = collect_items(self.judges, self.kind)
         self.apart = list_disagreements(items)
-        self.shown = self.apart[: max(0, self.options.samples)]
+        self.shown = self.apart[: max(0, options.samples)]
         self.among_judges = measure_group(self.judges, items, self.kind)
         sources = sorted({item.source for item in items})
-        self.sources = {}
         for source in sources if len(sources) > 1 else ():
             own = [item for item in items if item.source == source]
             self.sources[source] = measure_group(self.judges, own, self.kind)
@@ -10558,12 +10647,6 @@ answer, row or question, or system/question, or the columns question, gold and p
         if len(self.people) > 1:
             self.among_people = measure_group(self.people, collect_items(self.people, self.kind), self.kind)
 
-    def results(self) -> Iterator[OutputFile]:
-        yield OutputFile(self.options.out, functools.partial(render_results, self.build_document()))
-        parts = self.list_parts(is_page=True)
-        report = Report("How far judges agree", parts, header=AGREEMENT_HEADER, rows=self.list_rows)
-        yield from list_report_files(report, self.options.out.removesuffix(".json"), self.options.report)
-
     def build_document(self) -> dict[str, Any]:
         n = len(self.judges)
         rows = []
@@ -10571,7 +10654,6 @@ answer, row or question, or system/question, or the columns question, gold and p
             files = [file.build_block() for file in rater.files]
             rows.append({"judge": rater.name, **rater.counts, "files": files})
         document: dict[str, Any] = {
-            "program_version": VERSION,
             "compared": self.kind,
             "judges": rows[:n],
             "all": self.among_judges.build_block(),
@@ -10593,20 +10675,25 @@ answer, row or question, or system/question, or the columns question, gold and p
             document["people"]["among_people"] = self.among_people.build_block()
         return document
 
-    def console(self) -> str:
-        return render_text(self.list_parts())
-
     def list_parts(self, *, is_page: bool = False) -> list[Part]:
         """Return the report; a page has room for whole texts."""
+        suffix = f", by {self.criterion}" if self.criterion else ""
         header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
         rows: list[list[Cell]] = []
         for rater in self.compared:
             rows.append([rater.name, *rater.counts.values(), len(rater.files)])
         weights = " with quadratic weights" if self.kind == "score" else ""
         how = f"{IN_BRACKETS}, from {MIN_CLUSTERS} questions on: by questions; of coefficients a bootstrap."
-        parts = [Part("Agreement between judges", header, rows, [how, f"Kappa is Cohen's{weights}."])]
+        lines = [how, f"Kappa is Cohen's{weights}."]
+        is_split = any(row.gold_doc_id is not None for row in list_decisions(self.judges))
+        if is_split:
+            lines[0] = how.replace("questions", "gold documents")
+        named = [rater.name for rater in self.compared if any(row.is_only_named for row in rater.rows)]
+        if named:
+            lines.append(f"Items that only an ID or a position tells: those of {shorten_names(named)}.")
+        parts = [Part(f"Agreement between judges{suffix}", header, rows, lines)]
         if self.among_judges.pairs:
-            parts.append(build_group_part("All items", self.among_judges))
+            parts.append(build_group_part(f"All items{suffix}", self.among_judges))
         sources = [row for row in self.sources.items() if row[1].counts["items_of_several"]]
         if len(sources) > MAX_SOURCES_SHOWN and not is_page:
             note = f"{len(sources)} sources: those with the lowest alpha follow, the results file has all."
@@ -10622,12 +10709,17 @@ answer, row or question, or system/question, or the columns question, gold and p
             line = f"Of {counts['items']} items {counts['items_without_judge']} have no judge's decision."
             header = ["Judge", "Items", "Ratings", "Too kind", "Too strict"]
             pairs = [(pair.names["judge"], pair) for pair in self.with_people.pairs]
-            part = build_pairs_part(f"Compared with people: {name}", header, pairs, [line])
-            parts.append(part._replace(name=name))
+            lines = [line]
+            for pair_name, pair in pairs[: len(self.judges)]:
+                lines += prefix_lines(
+                    pair_name, describe_reliability(pair, is_grade=is_split and not self.criterion)
+                )
+            part = build_pairs_part(f"Compared with people: {name}{suffix}", header, pairs, lines)
+            parts.append(part._replace(name=f"{name}{suffix}"))
         if self.among_people:
             parts.append(build_group_part("People among themselves", self.among_people))
         lines = [describe_disagreement(item, self.judges, is_page) for item in self.shown]
-        title = f"Disagreements: {len(lines)} of {len(self.apart)}, the widest first"
+        title = f"Disagreements: {len(lines)} of {len(self.apart)}, the widest first{suffix}"
         return [*parts, Part(title, lines=lines)]
 
     def list_rows(self) -> Iterator[list[object]]:
@@ -10635,7 +10727,7 @@ answer, row or question, or system/question, or the columns question, gold and p
         for source, group in {"": self.among_judges, **self.sources}.items():
             rows += [(source, found) for found in (*group.pairs, group)]
         for source, found in rows:
-            cells = {"judge": "all", "source": source, **found.build_row()}
+            cells = {"judge": "all", "source": source, "criterion": self.criterion, **found.build_row()}
             for name, interval in cells["ci95"].items():
                 cells[f"{name}_low"], cells[f"{name}_high"] = interval or (None, None)
             yield [cells.get(name) for name in AGREEMENT_HEADER]
@@ -10653,9 +10745,6 @@ answer, row or question, or system/question, or the columns question, gold and p
                 warnings.append(WarningRecord(f"{apart}; sources: {found}"))
         return warnings
 
-    def is_complete(self) -> bool:
-        return not self.remarks() and not self.unknown
-
 
 # -- Reading ratings
 
@@ -10663,9 +10752,9 @@ answer, row or question, or system/question, or the columns question, gold and p
 def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -> tuple[list[Rater], int]:
     """Read the raters in files and in a folder, and count the folder's files without decisions.
 
-    All files named after a judge (JUDGE_SUFFIX) are its own. In the folder others are those of their
-    subfolder or `judge_model`; elsewhere each is a judge, and a name that repeats gets a number. Rows that
-    name their rater are that one's.
+    All files named after a judge (JUDGE_SUFFIX), or whose `judge_model` it is, are its own. In the folder
+    others are those of their subfolder; elsewhere each is a judge.
+    Rows that name their rater are that one's, and each repeat of a judgement is a rater.
     """
     raters: dict[str, Rater] = {}
     subfolders: dict[str, str] = {}  # by path
@@ -10687,25 +10776,21 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
                 n_ignored += 1
                 continue
         elif not name:
-            name = number_name(model or stem, raters)
+            name = model or (Path(path).as_posix() if stem in raters else stem)
         if not rows and not found:
             found.append(describe_undecided(file))
         problems += found
         for row in rows:
             row.source = name_source(row, own_source)
+            criterion = fold_text(format_plain(row.criterion) or "")
+            row.criterion = "" if criterion in RUBRIC_NAMES else criterion
             rater_name = fold_cell(format_plain(row.rater) or "") or name
+            if row.judge_repeat is not None:
+                rater_name += f" #{row.judge_repeat}"
             rater = raters.setdefault(rater_name, Rater(rater_name))
             rater.rows.append(row)
             rater.files[file.source] = None
     return list(raters.values()), n_ignored
-
-
-def number_name(name: str, taken: Collection[str]) -> str:
-    numbered = name
-    numbers = itertools.count(2)
-    while numbered in taken:
-        numbered = f"{name} ({next(numbers)})"
-    return numbered
 
 
 def name_source(row: DecisionRow, own: str) -> str:
@@ -10727,11 +10812,15 @@ def parse_decisions(file: FileData, problems: list[str]) -> tuple[str, list[Deci
     value = parse_value(dict[str, Any], file, []) or {}  # a list names no judge
     judges = [value.get("judge_model")]
     if value and not any(isinstance(member, list) for member in value.values()):  # results of a split
-        blocks = {name: only_dict(only_dict(system).get("llm_judge")) for name, system in value.items()}
-        judges += [block.get("judge_model") for block in blocks.values()]
-        raw_rows = list(list_split_ratings(file.name, blocks))
+        for system in value.values():
+            judges.append(only_dict(only_dict(system).get("llm_judge")).get("judge_model"))
+        raw_rows = list(list_split_ratings(file.name, value))
     else:
         raw_rows = list_ratings(file, problems)
+        if "detailed_results" in value:
+            raw_rows = list(
+                flatten(list_answer_ratings(raw, only_dict(value.get("setup"))) for raw in raw_rows)
+            )
     rows = []
     for raw in raw_rows:
         row = parse_row(DecisionRow, raw, problems)
@@ -10743,13 +10832,67 @@ def parse_decisions(file: FileData, problems: list[str]) -> tuple[str, list[Deci
     return cut_text(model.strip()), rows if is_decided else []
 
 
-def list_split_ratings(path: str, blocks: Mapping[str, Fields]) -> Iterator[JsonRow]:
-    for name, block in blocks.items():
-        for index, decision in enumerate(block.get("per_question") or ()):
-            own = {"system": name}
-            if "judge_score" in decision:  # before a person's decision
-                own["answer_score_raw"] = decision["judge_score"]
-            yield JsonRow(path, {**decision, **own}, 0, f"{name}: [{index}]")
+def list_split_ratings(path: str, results: Mapping[str, Any]) -> Iterator[JsonRow]:
+    """Yield a row for each judgement by each criterion, in the results of a split; one for each repeat."""
+    folder = Path(path).parent.name or None
+    for system, member in results.items():
+        blocks = only_dict(member)
+        documents = {}
+        for row in map(only_dict, list_judged(blocks.get("retrieval"))):
+            documents[format_compact(row.get("question_id"))] = row.get("gold_doc_id")
+        for name, block in blocks.items():
+            criterion = RUBRIC.name if name == RUBRIC.block else name
+            for index, decision in enumerate(map(only_dict, list_judged(block))):
+                if name != RUBRIC.block and "judge_score" not in decision:
+                    break  # nobody judges retrieval and citations
+                own = {"system": system, "results_folder": folder, "criterion": criterion}
+                own["gold_doc_id"] = documents.get(format_compact(decision.get("question_id")))
+                if "judge_score" in decision:  # before a person's decision
+                    own["answer_score_raw"] = decision["judge_score"]
+                    own["answer_rationale"] = decision.get(f"{criterion}_rationale")
+                judged = JsonRow(path, {**decision, **own}, 0, f"{system}: [{index}]")
+                repeats = decision.get(f"{criterion}_repeats")
+                yield from split_by_repeat(judged, repeats, block.get("repeats"), "answer_score_raw")
+
+
+def list_judged(block: object) -> list[Any]:
+    rows = only_dict(block).get("per_question")
+    return rows if isinstance(rows, list) else []
+
+
+def list_answer_ratings(row: JsonRow, setup: Fields) -> Iterator[JsonRow]:
+    """Yield the rows of a row of `answers`: its verdict or score, and the score by each own criterion."""
+    fields = only_dict(row.data)
+    n_repeats = setup.get("repeats") if fields else None
+    repeats = fields.get("llm_judge_repeats") or fields.get("hybrid_repeats")
+    yield from split_by_repeat(row, repeats, n_repeats, "score")
+    for name in only_dict(setup.get("criteria")) if fields else ():
+        score = only_dict(fields.get("scores")).get(name)
+        failure = fields.get(f"{name}_failure")
+        own = {
+            "criterion": name,
+            "correct": None,
+            "score": score,
+            "failure": failure,
+            "decision_method": None,
+        }
+        own["reasoning"] = fields.get(f"{name}_rationale")
+        repeats = fields.get(f"{name}_repeats")
+        yield from split_by_repeat(row._replace(data={**fields, **own}), repeats, n_repeats, "score")
+
+
+def split_by_repeat(row: JsonRow, repeats: object, n_repeats: object, column: str) -> Iterator[JsonRow]:
+    """Yield a row for each time that a judge was asked; what needed no judge is the same each time."""
+    if not isinstance(n_repeats, int) or n_repeats < 2:
+        yield row
+        return
+    for number in range(n_repeats):
+        data = {**row.data, "judge_repeat": number + 1}
+        if isinstance(repeats, list) and len(repeats) == n_repeats:
+            data[column] = repeats[number]
+            if isinstance(data.get("correct"), bool):
+                data["correct"] = repeats[number] == 1
+        yield row._replace(data=data)
 
 
 def list_ratings(file: FileData, problems: list[str]) -> list[JsonRow]:
@@ -10761,7 +10904,8 @@ def list_ratings(file: FileData, problems: list[str]) -> list[JsonRow]:
         rows.append(row._replace(data={name: cell for name, cell in row.data.items() if cell}))
     is_wide = not any(LEVELS.keys() & row.data.keys() for row in rows)
     if is_wide:
-        rows = list(flatten(map(split_by_rater, rows)))
+        raters = choose_rater_columns(rows)
+        rows = list(flatten(split_by_rater(row, raters) for row in rows))
     words = [row.data.pop("score", "").strip().lower() for row in rows]
     has_scores = any(word not in ("", *VERDICT_WORDS) for word in words)  # then 0 and 1 are scores
     for row, word in zip(rows, words, strict=True):
@@ -10776,9 +10920,25 @@ def list_ratings(file: FileData, problems: list[str]) -> list[JsonRow]:
     return [row for row in rows if LEVELS.keys() & row.data.keys()]
 
 
-def split_by_rater(row: JsonRow) -> list[JsonRow]:
-    raters = [name for name in row.data if fold_name(name) not in OTHER_COLUMNS]
-    return [row._replace(data={**row.data, "rater": name, "score": row.data[name]}) for name in raters]
+def choose_rater_columns(rows: Iterable[JsonRow]) -> list[str]:
+    """Return which columns of a table have the ratings of a rater each: all that have no other meaning."""
+    columns = dict.fromkeys(flatten(row.data for row in rows))
+    return [name for name in columns if fold_name(name) not in OTHER_COLUMNS]
+
+
+def split_by_rater(row: JsonRow, raters: Sequence[str]) -> list[JsonRow]:
+    given = [name for name in raters if name in row.data]
+    return [row._replace(data={**row.data, "rater": name, "score": row.data[name]}) for name in given]
+
+
+def select_rows(raters: Iterable[Rater], criterion: str) -> list[Rater]:
+    """Return those raters who have rows by a criterion, with these rows."""
+    selected = []
+    for rater in raters:
+        rows = [row for row in rater.rows if row.criterion == criterion]
+        if rows:
+            selected.append(Rater(rater.name, rater.files, rows))
+    return selected
 
 
 def list_decisions(raters: Iterable[Rater]) -> list[DecisionRow]:
@@ -10786,16 +10946,19 @@ def list_decisions(raters: Iterable[Rater]) -> list[DecisionRow]:
 
 
 class RatedAnswers:
-    """The answers that judges have rated, by each name that a judge's row has for it."""
+    """The answers that judges have rated, by what identifies them, and by each name that rows have."""
 
     def __init__(self, rows: Sequence[DecisionRow]) -> None:
-        self.texts = {row.texts for row in rows if not row.is_only_named}
-        self.rows: dict[str, dict[Texts, DecisionRow]] = {}
+        self.by_key: dict[Hashable, DecisionRow] = {}
+        self.by_texts: dict[Texts, dict[Hashable, DecisionRow]] = {}
+        self.rows: dict[str, dict[Hashable, DecisionRow]] = {}
         for row in sorted(rows, key=attrgetter("is_only_named")):
             if row.is_only_named and row.names[0] in self.rows:
                 continue  # otherwise a name alone is that of an answer that no other row has
+            first = self.by_key.setdefault(row.key, row)
+            self.by_texts.setdefault(row.texts, {}).setdefault(row.key, first)
             for name in row.names:
-                self.rows.setdefault(name, {}).setdefault(row.texts, row)
+                self.rows.setdefault(name, {}).setdefault(row.key, first)
 
     def find(self, row: DecisionRow, *, is_judge: bool) -> list[DecisionRow]:
         """Return rows of the answers that a row may mean; the row itself if its texts say which.
@@ -10803,22 +10966,24 @@ class RatedAnswers:
         An answer's ID alone counts; another ID, which may be a position, only if the question is the same.
         """
         is_named = row.answer_id is not None or row.item is not None
-        if not row.names or (row.texts in self.texts and (is_judge or not is_named)):
+        if not row.names or (row.key in self.by_key and (is_judge or not is_named)):
             return [row]
+        if row.texts in self.by_texts and not is_named:
+            return list(self.by_texts[row.texts].values())
         same = self.rows.get(row.names[0], {})
         if not is_named and row.input is not None:
-            same = {texts: other for texts, other in same.items() if other.input in (None, row.input)}
-            same = same or {row.texts: row}
-        if row.texts in same:
-            return [same[row.texts]]
-        return list(same.values())[: None if row.answer_id is None else 1]
+            same = {key: other for key, other in same.items() if other.input in (None, row.input)}
+            same = same or {row.key: row}
+        if is_judge and row.answer_id is not None:
+            same = same or {row.key: row}
+        return list(same.values())
 
 
 def identify_rows(
     rater: Rater, index: RatedAnswers, problems: list[str], *, is_judge: bool
 ) -> Iterator[DecisionRow]:
-    """Yield a rater's rows of known answers. One that only names its answer gets texts and source of it."""
-    rated: set[Texts] = set()
+    """Yield a rater's rows of known answers. One that only names its answer gets its texts and source."""
+    rated: set[Hashable] = set()
     for row in rater.rows:
         found = index.find(row, is_judge=is_judge)
         if len(found) > 1:
@@ -10826,11 +10991,16 @@ def identify_rows(
             problems.append(f"{row.place}{row.names[0]} is the name of {len(found)} answers: {advice}")
         elif found:
             [answer] = found
-            if answer is not row and answer.texts in rated:
+            if answer is not row and answer.key in rated:
                 problems.append(f"{row.place}a second rating of {row.names[0]} by {rater.name}")
+            row.key = answer.key
             row.texts = answer.texts
+            row.gold_doc_id = index.by_key.get(row.key, row).gold_doc_id
             row.source = answer.source
-            rated.add(row.texts)
+            levels = [None, *LEVEL_SCORES.values()]
+            if row.gold_doc_id is not None and not (is_judge or row.criterion) and row.score not in levels:
+                problems.append(f"{row.place}score: expected {PROMPTS['rubric'].expected}, got {row.score:g}")
+            rated.add(row.key)
             yield row
 
 
@@ -10861,8 +11031,8 @@ def collect_items(raters: Sequence[Rater], kind: str) -> list[RatedItem]:
     for index, rater in enumerate(raters):
         for row in rater.rows:
             source = row.source if by_source else ""
-            new = RatedItem(source, row.texts, [None] * len(raters), [""] * len(raters))
-            item = items.setdefault((source, row.texts), new)
+            new = RatedItem(source, row.texts, row.key, row.cluster, [None] * len(raters), [""] * len(raters))
+            item = items.setdefault((source, row.key), new)
             rating = getattr(row, kind)
             if item.ratings[index] not in (None, rating):
                 item.contradicted.add(index)
@@ -10903,7 +11073,7 @@ def compare_pairs(
     for item, pair in itertools.product(items, pairs):
         missing = {index for index in pair if item.ratings[index] is None}
         if not missing:
-            rated.append(RatedItem(item.source, item.texts, [item.ratings[index] for index in pair]))
+            rated.append(msgspec.structs.replace(item, ratings=[item.ratings[index] for index in pair]))
         elif missing <= item.contradicted:
             n_contradicted += 1
     values = np.array([item.ratings for item in rated], np.float64).reshape(-1, 2)
@@ -10912,9 +11082,9 @@ def compare_pairs(
         widths[f"{rate}_within_1"] = 1.0
     estimates = measure_ratings(rated, LEVELS[kind][0], widths.values())
     counts = {
-        "items": len({(item.source, item.texts) for item in rated}),
+        "items": len({(item.source, item.key) for item in rated}),
         "ratings": len(rated),
-        "questions": len({item.texts[0] for item in rated}),
+        "questions": len({item.cluster for item in rated}),
         "contradicted": n_contradicted,
     }
     if rate == "accuracy":
@@ -10928,11 +11098,10 @@ def measure_ratings(
     level: str,
     widths: Iterable[float] = (),
     correction: int | None = None,
-    clustered_by: str = "questions",
 ) -> Iterator[Mean]:
     """Yield the shares of pairs of ratings that differ by no more than each width, and the coefficient."""
-    questions = [item.texts[0] for item in rated]  # the clusters
-    encoded = encode_ratings((item.ratings for item in rated), questions)
+    clusters = [item.cluster for item in rated]
+    encoded = encode_ratings((item.ratings for item in rated), clusters)
     n_values = len(encoded.values)
     if n_values > MAX_RATING_VALUES:
         raise UsageError(f"there are {n_values} different scores, more than {MAX_RATING_VALUES}: round them")
@@ -10941,8 +11110,9 @@ def measure_ratings(
         for item in rated:
             gaps = [abs(first - second) for first, second in itertools.combinations(item.known, 2)]
             shares.append(sum(gap <= width + 1e-9 for gap in gaps) / len(gaps))
-        yield compute_mean(make_sample(shares, questions), SHARE)
-    yield measure_coefficient(encoded, level, clustered_by, correction)
+        yield compute_mean(make_sample(shares, clusters), SHARE)
+    has_documents = any(item.cluster[0] == "document" for item in rated)
+    yield measure_coefficient(encoded, level, "documents" if has_documents else "questions", correction)
 
 
 def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) -> Agreement:
@@ -10955,12 +11125,106 @@ def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) 
     for index, judge in enumerate(judges):
         pairs = [(index, person) for person in range(n, n + len(people))]
         names = {"judge": judge.name, "with": name}
-        compared.append(Agreement(names, *compare_pairs(items, pairs, kind, "accuracy")))
+        counts, means = compare_pairs(items, pairs, kind, "accuracy")
+        further_counts, further_means = measure_people(judge, index, items, n, kind)
+        compared.append(Agreement(names, counts | further_counts, means | further_means))
     for vote in ("majority", "unanimous") if n > 1 else ():
         compared.append(compare_vote({"judge": vote, "with": name}, known, n, kind))
     n_without_judge = sum(set(item.ratings[:n]) == {None} for item in known)
     counts = {"items": len(known), "items_without_judge": n_without_judge}
     return Agreement({"judge": name}, counts, {}, compared)
+
+
+def measure_people(
+    judge: Rater, index: int, items: Sequence[RatedItem], n_judges: int, kind: str
+) -> tuple[dict[str, Any], dict[str, Mean]]:
+    """Compare a judge's scores with people's mean on each item, and estimate what people would give all."""
+    labels: dict[Hashable, list[float]] = {}
+    gaps = []
+    clusters = []
+    for item in items:
+        given = [rating for rating in item.ratings[n_judges:] if rating is not None]
+        score = item.ratings[index]
+        if given:
+            labels[item.source, item.key] = given
+        if given and score is not None:
+            gaps.append(math.fsum(given) / len(given) - score)
+            clusters.append(item.cluster)
+    by_source = any(item.source for item in items)
+    scores = [float(getattr(row, kind)) for row in judge.rows]
+    keys = [(row.source if by_source else "", row.key) for row in judge.rows]
+    human = [compute_average(labels.get(key, [])) for key in keys]
+    ratings = [item.ratings[index : index + 1] + item.ratings[n_judges:] for item in items]
+    counted = Counter(flatten(labels[key] for key in dict.fromkeys(keys) if key in labels))
+    bounds = find_scale([*scores, *counted], kind)
+    lowest, highest = bounds or (-math.inf, math.inf)
+    means = {"people_minus_judge": NO_MEAN, "people_mean": NO_MEAN}
+    counts: dict[str, Any] = {
+        "krippendorff_alpha": None,
+        "raters": sum(any(row[place] is not None for row in ratings) for place in range(1, len(ratings[0]))),
+        "answers_judged": len(scores) + judge.n_blank,
+        "most_common_label": max(counted, key=counted.__getitem__, default=None),
+        "most_common_label_share": max(counted.values()) / counted.total() if counted else None,
+        "judge_weight": None,
+    }
+    if not gaps:
+        return counts, means
+    level = LEVELS[kind][1]
+    counts["krippendorff_alpha"] = krippendorff_alpha(list(zip(*ratings, strict=True)), level)
+    interval = compute_mean_interval(make_sample(gaps, clusters), lowest - highest, highest - lowest)
+    corrected = corrected_mean(scores, human, [row.cluster for row in judge.rows], bounds=bounds)
+    n_all = len(scores) + judge.n_blank
+    estimate, low, high = [
+        value if value is None else (value * len(scores) + NO_ANSWER.score * judge.n_blank) / n_all
+        for value in corrected[:3]
+    ]
+    counts["judge_weight"] = corrected.lambda_
+    means["people_minus_judge"] = Mean(compute_average(gaps), interval, len(gaps))
+    ends = None if low is None or high is None else Interval(low, high)
+    means["people_mean"] = Mean(estimate, ends, n_all)
+    return counts, means
+
+
+def find_scale(ratings: Collection[float], kind: str) -> ScoreRange | None:
+    """Return the ends of the scale: shares and verdicts are from 0 to 1, others levels from 1 to 5."""
+    if kind == "correct" or not ratings or (min(ratings) >= 0 and max(ratings) <= 1):
+        return 0, 1
+    levels = (min(LEVEL_SCORES.values()), TOP_SCORE)
+    return levels if min(ratings) >= levels[0] and max(ratings) <= levels[1] else None
+
+
+def describe_reliability(pair: Agreement, *, is_grade: bool) -> list[str]:
+    """Return what it means, also for grades, if judge and people hardly agree, or one is kinder."""
+    lines = []
+    kappa = pair.means["kappa"]
+    exact = pair.means["accuracy"].value or 0
+    common = pair.counts["most_common_label_share"] or 0
+    if kappa.value is not None and kappa.value < MIN_KAPPA:
+        if kappa.interval and kappa.interval.high < MIN_KAPPA and exact <= MAX_LABEL_SHARE:
+            lines.append(f"Kappa is below {MIN_KAPPA}: the judge's scores alone are no basis for grades.")
+        else:
+            shown = format_interval(MeanCell(kappa.value, kappa.interval, 2))
+            lines.append(f"Kappa {shown}: cannot tell yet, label more.")
+    if common > MAX_LABEL_SHARE:
+        alike = f"{common:.0%} of people's labels are {pair.counts['most_common_label']:g}"
+        lines.append(f"{alike}: kappa tells little then; exact agreement is {exact:.0%}.")
+    gap = pair.means["people_minus_judge"]
+    if gap.value is None:
+        return lines
+    points = abs(gap.value) * 100 * ANSWER_WEIGHT / TOP_SCORE
+    direction = "lower" if gap.value > 0 else "higher"
+    shift = f"On average the judge is {abs(gap.value):.2f} {direction} than people"
+    lines.append(f"{shift}: {points:.1f} of 100 points of a grade." if is_grade else f"{shift}.")
+    low, high = gap.interval or (0, 0)
+    if is_grade and abs(gap.value) > MAX_SHIFT and (low > 0 or high < 0):
+        manner = "strict" if gap.value > 0 else "kind"
+        effect = "low" if gap.value > 0 else "high"
+        grades = f"grades by its scores are too {effect}, by about {points:.0f} of 100 points"
+        lines.append(f"The judge is too {manner}: {grades}.")
+    weight = format_number(pair.counts["judge_weight"], 2)
+    of_all = f"of all {pair.counts['answers_judged']} judged answers"
+    lines.append(f"People's mean: {of_all}, from its scores (weight {weight}) and the labels.")
+    return lines
 
 
 def compare_vote(names: dict[str, str], known: Iterable[RatedItem], n_judges: int, kind: str) -> Agreement:
@@ -10977,7 +11241,7 @@ def compare_vote(names: dict[str, str], known: Iterable[RatedItem], n_judges: in
         elif not is_won:
             left_out["left_out"] += 1
         else:
-            voted.append(RatedItem(item.source, item.texts, [winner, *item.ratings[n_judges:]]))
+            voted.append(msgspec.structs.replace(item, ratings=[winner, *item.ratings[n_judges:]]))
     pairs = [(0, place) for place in range(1, max((len(item.ratings) for item in voted), default=0))]
     counts, means = compare_pairs(voted, pairs, kind, "accuracy")
     return Agreement(names, left_out | counts, means)

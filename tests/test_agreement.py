@@ -6,7 +6,10 @@ import csv
 import itertools
 import json
 import random
-from collections.abc import Mapping
+import shutil
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import evaluation
@@ -16,17 +19,21 @@ from scipy.stats import norm
 from scipy.stats import t as student_t
 
 from conftest import (
+    FIRST_SEED,
     LLAMA,
     RESULTS,
     JudgeWith,
     Outcome,
     Project,
+    Serve,
     assert_refused,
     blocks,
     mentions,
+    pasted,
     reference_numbers,
     table,
 )
+from groq_server import Call, Reply, completion, score_reply
 
 Row = dict[str, Any]
 
@@ -157,12 +164,14 @@ def test_results_of_a_split_are_matched_by_system_and_question(project: Project)
     first["strong"]["llm_judge"]["per_question"][2]["failure"] = "lost"
     for content in (first, second):
         content["strong"]["llm_judge"]["per_question"][3]["answer_rationale"] = "No answer was given."
+    for block in second.values():
+        block["llm_judge"]["judge_model"] = "other"
     results = compare(project, first, second)
     [pair] = results["all"]["pairs"]
     assert (pair["items"], pair["agreement"], pair["agreement_within_1"]) == (4, 0.5, 0.5)
     keys = ("judge", "decisions", "left_out", "undecided")
     counts = [tuple(judge[key] for key in keys) for judge in results["judges"]]
-    assert counts == [("big/model", 5, 1, 1), ("big/model (2)", 5, 1, 0)]
+    assert counts == [("big/model", 5, 1, 1), ("other", 5, 1, 0)]
     widest = results["disagreements"][0]
     assert (widest["system"], widest["question_id"]) == ("strong", "q1")
 
@@ -313,6 +322,8 @@ def test_intervals_resample_questions(project: Project) -> None:
     one, ten = found
     assert (ten["all"]["items"], ten["all"]["pairs"][0]["questions"]) == (400, 40)
     for part, rows in (("all", "pairs"), ("people", "judges"), ("people", "votes")):
+        for found_row in (*ten[part][rows], *one[part][rows]):
+            found_row["ci95"].pop("people_mean", None)  # an estimate from all rows
         intervals = [row["ci95"] for row in one[part][rows]]
         assert [row["ci95"] for row in ten[part][rows]] == intervals
         assert None not in intervals[0].values()
@@ -604,7 +615,8 @@ def test_the_console_and_reports(project: Project) -> None:
     assert items.startswith(PAIRS_TABLE)
     assert mentions(items.splitlines(), "Fleiss", "0.17 [-1.00, 1.00]")
     assert mentions(items.splitlines(), "Krippendorff", "0.25 [-0.80, 1.00]")
-    assert people.startswith(PEOPLE_TABLE)
+    columns = list(map(str.split, people.splitlines()[1:5]))
+    assert [line.split() for line in PEOPLE_TABLE.splitlines()[1:]] == [cells[:7] for cells in columns]
     assert mentions(people.splitlines(), "Left out of the majority vote: tied 1, with fewer judges 0")
     assert mentions(disagreements.splitlines(), '"Q1?"', '"g1"', '"p1"', "a no", "b yes")
     assert all("unanimous" in (project.folder / f"agreement.{form}").read_text() for form in ("md", "html"))
@@ -663,3 +675,281 @@ def test_the_problems_of_all_files_are_listed(project: Project) -> None:
         "torn.json:1: JSON is cut off",
         f"missing.json: file not found in {project.folder}; found split.json",
     ]
+
+
+# ------------------------------------------------------------------ A judge and the people who check it
+
+ROOT = Path(evaluation.__file__).resolve().parent
+# What version 5 had in the results of the split for the same sheet
+TRAIN = {
+    "ratings": 23,
+    "raters": 2,
+    "items": 15,
+    "questions": 11,
+    "most_common_label": 1,
+    "most_common_label_share": 0.391304347826087,
+    "krippendorff_alpha": 0.6889410318022975,
+    "answers_judged": 24,
+    "judge_weight": 0.6311074918566776,
+    "accuracy": 0.5652173913043478,
+    "accuracy_within_1": 0.7391304347826086,
+    "kappa": 0.7540106951871658,
+    "people_minus_judge": -0.6,
+    "people_mean": 2.4017033116178066,
+    "ci95": {
+        "accuracy": [0.365349202239, 0.746418195354],
+        "accuracy_within_1": [0.479137698841, 0.914297299957],
+        "kappa": [0.421791263615, 0.918548608392],
+        "people_minus_judge": [-1.3458224717, 0.181218333349],
+        "people_mean": [1.571167669455, 3.3256694801],
+    },
+}
+AMONG_PEOPLE = 0.7254672897196262
+
+
+def judge_by_text(call: Call) -> Reply:
+    return score_reply(1 + zlib.crc32(pasted(call).encode()) % 5)
+
+
+def test_the_figures_of_a_judge_and_people_on_the_sample_split(project: Project, serve: Serve) -> None:
+    """Two people score 15 answers, and not always as the judge does."""
+    for name in ("corpus", "NLP Project Data"):
+        shutil.copytree(ROOT / name, project.folder / name, dirs_exist_ok=True)
+    for path in ROOT.glob("train_*_output.json"):
+        shutil.copy(path, project.folder)
+    serve(judge_by_text)
+    assert project.run("train", "--label-sheet").code == 0
+    sheet = project.folder / "train_labels.csv"
+    labels = []
+    for row in list(csv.DictReader(sheet.read_text("utf-8-sig").splitlines(keepends=True)))[:15]:
+        judged = 1 + zlib.crc32(row["answer"].encode()) % 5
+        for rater in ("ann", "bob"):
+            change = zlib.crc32((row["answer_id"] + rater).encode()) % 4
+            score = min(5, max(1, judged + (0, 0, 1, -2)[change]))
+            if rater == "ann" or change:
+                labels.append((row["question_id"], row["answer_id"], score, rater))
+    with sheet.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("question_id", "answer_id", "score", "rater"), *labels])
+    project.run("train")
+    outcome = project.run("agreement", "train_evaluation.json", "--human", "train_labels.csv")
+    assert (outcome.code, outcome.err) == (0, [])
+    people = project.read("agreement.json")["people"]
+    [judge] = people["judges"]
+    assert {name: judge[name] for name in TRAIN} == TRAIN
+    assert people["among_people"]["krippendorff_alpha"] == pytest.approx(AMONG_PEOPLE, abs=1e-15)
+
+
+JUDGED = [4, 2, 5, 3, 4, 1, 5, 3]
+DOCUMENTS = ["d1", "d2", "d3", "d4", "d5", "d6", "d6", "d1"]
+
+
+def judged_eight(documents: Sequence[str] = DOCUMENTS, judged: Sequence[int] = JUDGED, **more: Any) -> Row:
+    """Return results of a split: scores of answers a0, a1, ... to questions about these documents."""
+    asked = [{"question_id": f"q{n}", "gold_doc_id": name} for n, name in enumerate(documents)]
+    rows = []
+    for n, score in enumerate(judged):
+        row = {"question_id": f"q{n}", "answer_id": f"a{n}", "answer_score_raw": score, "judge_score": score}
+        rows.append({**row, "answer_rationale": "So."})
+    judge = {"judge_model": "big/model", "per_question": rows}
+    return {"strong": {"retrieval": {"per_question": asked}, "llm_judge": judge, **more}}
+
+
+def compare_with(
+    project: Project, people: Sequence[int | None], judge: Row | None = None
+) -> tuple[Any, list[str]]:
+    """Return the judge's figures, and the lines below the table."""
+    rows = [f"a{n},{score}" for n, score in enumerate(people) if score is not None]
+    project.write("judge.json", judge or judged_eight())
+    project.write("labels.csv", "\n".join(["answer_id,score", *rows]))
+    outcome = project.run("agreement", "judge.json", "--human", "labels.csv")
+    assert (outcome.code, outcome.err) == (0, [])
+    [found] = project.read("agreement.json")["people"]["judges"]
+    return found, blocks(outcome.out)["COMPARED WITH PEOPLE: labels"].splitlines()
+
+
+def test_judge_and_people_by_hand(project: Project) -> None:
+    """The mean of people is that of all eight answers."""
+    people = [4, 3, 5, 1, 4, 2]
+    found, lines = compare_with(project, people)
+    # Of the labelled, both means are 19/6, Cov = (68 - 19 * 19 / 6) / 6 and Var = (71 - 19 * 19 / 6) / 6.
+    weight = 47 / 65
+    assert found["judge_weight"] == pytest.approx(weight, abs=1e-12)
+    assert found["people_mean"] == pytest.approx(weight * 27 / 8 + (1 - weight) * 19 / 6, abs=1e-12)
+    assert (found["ratings"], found["questions"], found["answers_judged"]) == (6, 6, 8)
+    assert (found["accuracy"], found["accuracy_within_1"], found["people_minus_judge"]) == (3 / 6, 5 / 6, 0)
+    assert found["kappa"] == pytest.approx(1 - 6 * 6 / 130, abs=1e-12)  # squares: 6 observed, 130 crosswise
+    assert found["krippendorff_alpha"] == evaluation.krippendorff_alpha([JUDGED[:6], people], "ordinal")
+    _, low, high, _ = evaluation.corrected_mean(JUDGED, [*people, None, None], DOCUMENTS, bounds=(1, 5))
+    gap = evaluation.compute_mean_interval(evaluation.make_sample([0, 1, 0, -2, 0, 1]), -4, 4)
+    assert found["ci95"]["people_mean"] == [low, high]
+    assert found["ci95"]["people_minus_judge"] == list(gap or ())
+    assert found["ci95"]["kappa"] == [pytest.approx(-13 / 23), 1]
+    assert (
+        "big/model: People's mean: of all 8 judged answers, from its scores (weight 0.72) and the labels."
+        in lines
+    )
+
+
+def test_blank_answers_count_in_peoples_mean(project: Project) -> None:
+    """They have the lowest score, whoever reads them."""
+    judge = judged_eight()
+    for blank in judge["strong"]["llm_judge"]["per_question"][6:]:
+        blank |= {"judge_score": 1, "answer_score_raw": 1, "answer_rationale": "No answer was given."}
+    people = [4, 3, 5, 1, 4, None]
+    found, _ = compare_with(project, people, judge)
+    mean = evaluation.corrected_mean(JUDGED[:6], people, DOCUMENTS[:6], bounds=(1, 5)).mean or 0
+    assert (found["ratings"], found["answers_judged"]) == (5, 8)
+    assert found["people_mean"] == pytest.approx((6 * mean + 2 * 1) / 8, abs=1e-12)
+
+
+MEANINGS = {  # people's scores -> starts of the sentences on what they mean for grades
+    "as the judge": (JUDGED[:6], []),
+    "the other way round": ([2, 4, 1, 3, 2, 5], ["Kappa is below 0.4: "]),
+    "a level lower": (
+        [3, 1, 4, 2, 3, None, 4],
+        ["The judge is too kind: grades by its scores are too high, by about 10 of 100 points."],
+    ),
+    "lower, on three documents": ([2, 1, 3], []),
+    "higher, on two documents": ([5, 4], []),
+    "higher and random": (
+        [5, 5, None, 5, 5, 4, None, 5],
+        [
+            "Kappa is below 0.4: ",
+            "The judge is too strict: grades by its scores are too low, by about 20 of 100 ",
+        ],
+    ),
+}
+
+
+@table("people, starts", MEANINGS)
+def test_poor_agreement_says_what_it_means(
+    project: Project, people: list[int | None], starts: list[str]
+) -> None:
+    lines = [line.removeprefix("big/model: ") for line in compare_with(project, people)[1]]
+    found = [line for line in lines if line.startswith(("Kappa is", "The judge is"))]
+    assert [line[: len(start)] for line, start in zip(found, starts, strict=True)] == starts
+    assert mentions(lines, "On average the judge is ", " of 100 points of a grade.")
+
+
+def test_nearly_equal_labels_are_no_poor_agreement(project: Project) -> None:
+    documents = [f"d{n:02d}" for n in range(30)]
+    _, lines = compare_with(project, [5] * 29 + [4], judged_eight(documents, [5] * 30))
+    shown = [line.removeprefix("big/model: ") for line in lines]
+    assert "97% of people's labels are 5: kappa tells little then; exact agreement is 97%." in shown
+    assert "Kappa 0.00: cannot tell yet, label more." in shown
+    assert mentions(shown, "no interval of kappa: resamples of documents have the same")
+    assert not mentions(shown, "no basis")
+
+
+def test_few_labels_cannot_tell_whether_the_judge_is_useless(project: Project) -> None:
+    documents = [f"d{n:02d}" for n in range(40)]
+    judge = judged_eight(documents, [5, 4, 2, 1, 3, 5, 2, 4])
+    assert mentions(
+        compare_with(project, [3, 5, 1, 4, 3, 2, 4, 5], judge)[1], "]: cannot tell yet, label more."
+    )
+    judge = judged_eight(documents, [1, 2, 3, 4, 5] * 8)
+    _, lines = compare_with(project, [3, 5, 1, 4, 2] * 8, judge)
+    assert "big/model: Kappa is below 0.4: the judge's scores alone are no basis for grades." in lines
+
+
+# ------------------------------------------------------------------ Which answers and raters are the same
+
+
+def test_a_class_is_compared_with_its_label_sheet(small: Project, judge_with: JudgeWith) -> None:
+    """Files of one judge are one rater's. Equal answers share a row of the sheet."""
+    strong = small.read("dev_strong_output.json")
+    small.submission("in/ann", final=strong)
+    small.submission("in/bob", final={**strong, "q002": {"answer": "It snows."}})
+    judge_with({"in/ann/final": [5, 2], "in/bob/final": [5, 4]})
+    command = ("dev", "--submissions", "in/ann", "in/bob")
+    assert small.run(*command, "--label-sheet").code == 0
+    sheet = small.folder / "dev_labels.csv"
+    rows = list(csv.DictReader(sheet.read_text("utf-8-sig").splitlines()))
+    assert [row["criterion"] for row in rows] == ["answer"] * 3
+    with sheet.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows([{**row, "score": "4"} for row in rows])
+    outcome = small.run(*command)
+    line = "python evaluation.py agreement dev_graded/*/dev_evaluation.json --human dev_labels.csv"
+    assert f"To compare with people: {line}" in outcome.err
+    outcome = small.run(*line.split()[2:])
+    assert (outcome.code, outcome.err) == (0, [])
+    results = small.read("agreement.json")
+    [judge] = results["people"]["judges"]
+    assert [row["judge"] for row in results["judges"]] == [LLAMA]
+    assert (judge["items"], judge["ratings"], judge["answers_judged"], judge["too_kind"]) == (3, 3, 4, 1)
+
+
+def test_two_years_with_the_same_ids_have_nothing_in_common(project: Project) -> None:
+    last = judged_eight()
+    for n, decision in enumerate(last["strong"]["llm_judge"]["per_question"]):
+        decision["answer_id"] = f"b{n}"
+    last["strong"]["llm_judge"]["judge_model"] = "other"
+    outcome, results = agree(project, {"now": judged_eight(), "last": last}, "now.json", "last.json")
+    [pair] = results["all"]["pairs"]
+    assert (pair["items"], outcome.code) == (0, 3)
+    assert mentions(outcome.err, "big/model and other have no item in common")
+
+
+def test_items_that_only_an_id_tells_are_said(project: Project) -> None:
+    ids = [{"id": n, "score": 3 + n % 2} for n in range(5)]
+    outcome, _ = agree(project, {"a": ids, "b": ids}, "a.json", "b.json")
+    assert "Items that only an ID or a position tells: those of a, b." in outcome.out
+    assert (
+        "only an ID" not in agree(project, {"a": scores(1, 2), "b": scores(1, 2)}, "a.json", "b.json")[0].out
+    )
+
+
+def test_the_answers_of_two_systems_differ_even_if_they_are_equal(project: Project) -> None:
+    rows = [{**row(0), "system": system} for system in ("x", "y")]
+    results = compare(project, rows, rows)
+    assert results["all"]["items"] == 2
+
+
+def test_each_repeat_is_a_rater(project: Project, judge_with: JudgeWith, small: Project) -> None:
+    judge_with({"strong": [[5, 3], [2, 2]]})
+    small.run("dev", "--repeats", "2")
+    assert small.run("agreement", RESULTS).code == 0
+    results = small.read("agreement.json")
+    assert [row["judge"] for row in results["judges"]] == [f"{LLAMA} #1", f"{LLAMA} #2"]
+    [pair] = results["all"]["pairs"]
+    assert (pair["items"], pair["agreement"], pair["agreement_within_1"]) == (2, 0.5, 0.5)
+
+
+def test_each_criterion_is_a_group(project: Project) -> None:
+    polite = [{"question_id": f"q{n}", "answer_id": f"a{n}", "judge_score": n % 2} for n in range(8)]
+    judge = judged_eight(polite={"per_question": polite})
+    project.write("judge.json", judge)
+    rows = [f"a{n},{name},{score}" for n in range(8) for name, score in (("answer", 3), ("Polite", n % 2))]
+    project.write("labels.csv", "\n".join(["answer_id,criterion,score", *rows, "a0,kind,1"]))
+    outcome = project.run("agreement", "judge.json", "--human", "labels.csv")
+    results = project.read("agreement.json")
+    assert results["people"]["judges"][0]["accuracy"] == 2 / 8
+    [judge_row] = results["criteria"]["polite"]["people"]["judges"]
+    assert (judge_row["accuracy"], judge_row["ratings"]) == (1, 8)
+    assert "COMPARED WITH PEOPLE: labels, by polite" in blocks(outcome.out)
+    assert outcome.code == 3  # for a row by a criterion that no judge has
+    assert mentions(outcome.err, "labels.csv: ratings of items that no judge has", ": 1, e.g. a0")
+
+
+def test_repeats_and_own_criteria_of_answers(project: Project, serve: Serve) -> None:
+    """What needed no judge is left out; an own criterion is a group."""
+    rows = [{"id": f"i{n}", "question": f"Q{n}?", "gold": "Yes.", "prediction": f"A{n}."} for n in range(3)]
+    project.write("log.json", [*rows, {**rows[0], "id": "same", "prediction": "yes"}])
+
+    def answer(call: Call) -> Reply:
+        word = "yes" if call.body["seed"] == FIRST_SEED else "no"
+        reply = {"reasoning": "So.", "correct": word, "rationale": "So.", "decision": "yes"}
+        return completion(json.dumps(reply))
+
+    serve(answer)
+    command = ("answers", "log.json", "--method", "llm_judge", "--repeats", "2")
+    assert project.run(*command, "--criteria", "polite=Is it?").code == 0
+    assert project.run("agreement", "log_answers.json").code == 0
+    results = project.read("agreement.json")
+    assert [row["judge"] for row in results["judges"]] == [f"{LLAMA} #1", f"{LLAMA} #2"]
+    assert (results["compared"], results["all"]["pairs"][0]["items"]) == ("correct", 3)
+    assert results["all"]["pairs"][0]["agreement"] == 0
+    polite = results["criteria"]["polite"]
+    assert (polite["compared"], polite["all"]["pairs"][0]["agreement"]) == ("score", 1)
