@@ -171,7 +171,7 @@ AnyRecord = TypeVar("AnyRecord", bound="Record")
 # Names of files, limits, models and exit codes, each with its source or reason, and the errors that end a
 # run. Read first: MODELS, and the four exceptions; whatever a user can cause is one of them.
 
-VERSION = "5.0.0"
+VERSION = "6.0.0"
 RESULTS_SCHEMA = 3
 
 SPLITS = ("train", "dev", "test")  # listed first
