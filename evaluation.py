@@ -6932,15 +6932,13 @@ class GradeSplit(Command):
         return exit_code
 
     def write_label_sheet(self, n_drawn: int, console: Console) -> int:
-        self.options.journal_only = True  # nothing is sent
         self.read()
         console.warn(*self.warnings())
-        with ExitStack() as resources:
-            self.grade(*ask_requests(self, Console(None, None), resources))
         path = LABELS_FILE.format(split=self.split.name)
         if os.path.lexists(path):
             raise UsageError(f"{path} exists and may hold scores: move it away")
-        write_file(path, build_label_sheet(filter(self.options.asks_about, self.systems), n_drawn))
+        systems = filter(self.options.asks_about, self.systems)
+        write_file(path, build_label_sheet(self.split.questions, systems, n_drawn))
         console.print(f"Label sheet saved to: {path}")
         return EXIT_INCOMPLETE if self.problems else EXIT_OK
 
@@ -8063,13 +8061,6 @@ def fold_cell(name: str) -> str:
     return text.removeprefix("'")
 
 
-def compute_draw(answer: AnswerKey, gold_id: str) -> bytes:
-    """Return an answer's lot: the lowest are drawn, always the same ones, and as good as random."""
-    # The gold is in it, so that nobody who does not know it can choose a name that is not drawn
-    text = f"{answer.question_id}\0{answer.title}\0{gold_id}"
-    return hashlib.sha256(text.encode("utf-8", "replace")).digest()
-
-
 class UnequalDecision(NamedTuple):
     system: System
     question_id: str
@@ -8101,39 +8092,41 @@ def find_unequal_decisions(
 # -- The label sheet
 
 
-def build_label_sheet(systems: Iterable[System], n_drawn: int) -> str:
+def build_label_sheet(questions: Iterable[Question], systems: Iterable[System], n_drawn: int) -> str:
     """Return a CSV for people to score answers in, not knowing whose. Raises UsageError without any."""
-    answers = {}
-    for system in systems:
-        for answer in system.answers:
-            if answer.question.rubric and not is_blank(answer.prediction.answer):
-                draw = compute_draw(AnswerKey(system.title, answer.id), answer.gold_id)
-                answers[draw] = answer
-    if not answers:
+    rows = {}
+    rubrics = [question for question in questions if question.rubric]
+    for system, question in itertools.product(systems, rubrics):
+        prediction = system.predict(question)
+        if not is_blank(prediction.answer):
+            rows[compute_draw(system.title, question)] = build_sheet_row(question, prediction)
+    if not rows:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
-    rows: dict[str, dict[str, object]] = {}  # equal answers share one
-    for draw in sorted(answers)[:n_drawn]:
-        answer = answers[draw]
-        rows[answer.identify(RUBRIC)] = build_sheet_row(answer)
-    first, *_ = rows.values()
-    return render_csv(list(first), [list(row.values()) for row in rows.values()])
+    drawn = {row["answer_id"]: list(row.values()) for _, row in sorted(rows.items())[:n_drawn]}
+    return render_csv(list(next(iter(rows.values()))), list(drawn.values()))  # equal answers share a row
 
 
-def build_sheet_row(answer: GradedAnswer) -> dict[str, object]:
-    question = answer.question
-    text = answer.prediction.answer[:MAX_ANSWER_CHARS]
-    if len(answer.prediction.answer) > MAX_ANSWER_CHARS:
+def compute_draw(title: str, question: Question) -> bytes:
+    """Return the lot of a system's answer: the lowest are drawn, always the same, and as good as random."""
+    # The gold is in it, so that nobody who does not know it can choose a name that is not drawn.
+    text = f"{question.question_id}\0{title}\0{hash_gold(question)}"
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()
+
+
+def build_sheet_row(question: Question, prediction: Prediction) -> dict[str, object]:
+    rubric = question.rubric or Rubric()
+    text = prediction.answer[:MAX_ANSWER_CHARS]
+    if len(prediction.answer) > MAX_ANSWER_CHARS:
         text += "\n[cut off, as for the judge]"
-    levels = question.rubric.level_texts if question.rubric else ()
     return {
-        "answer_id": answer.identify(RUBRIC),
+        "answer_id": hash_answer(question, prediction),
         "question_id": question.question_id,
         "criterion": RUBRIC.name,
         "question": question.question,
         "gold_answer": question.answer,
         "answer": text,
-        "rubric": question.rubric.description if question.rubric else "",
-        **{f"level_{level}": words for level, words in zip(RUBRIC_LEVELS, levels, strict=False)},
+        "rubric": rubric.description,
+        **{f"level_{level}": words for level, words in zip(RUBRIC_LEVELS, rubric.level_texts, strict=True)},
         "score": "",
         "note": "",
     }
