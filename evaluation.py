@@ -10430,7 +10430,7 @@ MAX_SHIFT = 0.5  # levels between people and judge
 
 
 class Rater(msgspec.Struct):
-    """A judge, or people. Once they are chosen, `rows` has only the decisions that count."""
+    """A judge, or people. In a comparison `rows` has only the decisions that count."""
 
     name: str
     files: dict[InputFile, None] = {}
@@ -10438,21 +10438,22 @@ class Rater(msgspec.Struct):
     counts: dict[str, int] = {}  # of all rows
     n_blank: int = 0  # answers that were left out, as they are blank and have the lowest score
 
-    def choose_decisions(self, kind: str, *, keeps_unjudged: bool) -> None:
-        """Leave out what is undecided, or needed no judge: equal texts, a split's blank answers."""
+    def select_decisions(self, kind: str, *, keeps_unjudged: bool) -> Rater:
+        """Return the rater without what is undecided, or needed no judge: equal texts, blank answers."""
         rows = []
-        self.counts = {"decisions": 0, "left_out": 0, "undecided": 0}
+        counts = {"decisions": 0, "left_out": 0, "undecided": 0}
+        n_blank = 0
         for row in self.rows:
             is_blank_answer = row.score == NO_ANSWER.score and row.reasoning == NO_ANSWER.rationale
             if getattr(row, kind) is None:
-                self.counts["undecided"] += 1
+                counts["undecided"] += 1
             elif not keeps_unjudged and (is_blank_answer or row.decision_method in MADE_WITHOUT_JUDGE):
-                self.counts["left_out"] += 1
-                self.n_blank += is_blank_answer
+                counts["left_out"] += 1
+                n_blank += is_blank_answer
             else:
-                self.counts["decisions"] += 1
+                counts["decisions"] += 1
                 rows.append(row)
-        self.rows = rows
+        return Rater(self.name, self.files, rows, counts, n_blank)
 
 
 class RatedItem(msgspec.Struct):
@@ -10532,21 +10533,22 @@ is a rater."""
             row.source = shown.setdefault(re.sub(r"\.(jsonl?|csv|tsv|txt)$", "", row.source), row.source)
         rated = list_decisions(people)
         self.unknown: list[str] = []  # what people call answers that no judge has rated
-        self.groups: list[CriterionAgreement] = []
+        self.rated: list[RatedCriterion] = []
         names: dict[str, None] = {}  # of answers
         for criterion in sorted({row.criterion for row in list_decisions(judges)}):
-            group = CriterionAgreement(
-                criterion, select_rows(judges, criterion), select_rows(people, criterion)
-            )
-            index = RatedAnswers(list_decisions(group.judges))
+            own_judges = select_rows(judges, criterion)
+            own_people = select_rows(people, criterion)
+            index = RatedAnswers(list_decisions(own_judges))
             names |= dict.fromkeys(index.rows)
-            self.unknown += [
-                row.names[0] for row in list_decisions(group.people) if not index.find(row, is_judge=False)
-            ]
-            for rater in (*group.judges, *group.people):
-                rater.rows = list(identify_rows(rater, index, problems, is_judge=rater in group.judges))
-            if len(group.judges) + len(group.people) > 1:
-                self.groups.append(group)
+            for row in list_decisions(own_people):
+                if not index.find(row, is_judge=False):
+                    self.unknown.append(row.names[0])
+            for rater in own_judges:
+                rater.rows = list(identify_rows(rater, index, problems, is_judge=True))
+            for rater in own_people:
+                rater.rows = list(identify_rows(rater, index, problems, is_judge=False))
+            if len(own_judges) + len(own_people) > 1:
+                self.rated.append(RatedCriterion(criterion, own_judges, own_people))
         judged = {row.criterion for row in list_decisions(judges)}
         self.unknown += [row.names[0] for row in rated if row.criterion not in judged]
         if rated and len(self.unknown) == len(rated):
@@ -10555,7 +10557,7 @@ is a rater."""
                 f"{options.human}: {what}; expected names such as {cut_text(next(iter(names), ''))}"
             )
         raise_problems(problems)
-        if not self.groups:
+        if not self.rated:
             raise UsageError(f"agreement needs two judges, or one and --human, got {len(judges)}")
         files = flatten(rater.files for rater in self.raters)
         if os.path.realpath(options.out) in [os.path.realpath(file.file) for file in files]:
@@ -10570,8 +10572,7 @@ is a rater."""
         return lines
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:  # noqa: ARG002
-        for group in self.groups:
-            group.measure(self.options)
+        self.groups = [compare_raters(rated, self.options) for rated in self.rated]
 
     def results(self) -> Iterator[OutputFile]:
         yield OutputFile(self.options.out, functools.partial(render_results, self.build_document()))
@@ -10581,11 +10582,11 @@ is a rater."""
 
     def build_document(self) -> dict[str, Any]:
         """Return the first criterion's results, which is the rubric if there is one, and those of others."""
-        first, *others = [group.build_document() for group in self.groups]
-        criteria = {
-            group.criterion: document for group, document in zip(self.groups[1:], others, strict=True)
-        }
-        return {"program_version": VERSION, **first, **({"criteria": criteria} if criteria else {})}
+        first, *others = self.groups
+        document = {"program_version": VERSION, **first.build_document()}
+        if others:
+            document["criteria"] = {group.criterion: group.build_document() for group in others}
+        return document
 
     def console(self) -> str:
         return render_text(self.list_parts())
@@ -10604,41 +10605,28 @@ is a rater."""
         return not self.remarks() and not self.unknown
 
 
-class CriterionAgreement(msgspec.Struct):
-    """How far raters agree by one criterion."""
+class RatedCriterion(NamedTuple):
+    """The raters of answers by one criterion, with their rows on these."""
 
-    criterion: str  # "" for the rubric, and where files name none
+    name: str  # "" for the rubric, and where files name none
     judges: list[Rater]
     people: list[Rater]
-    kind: str = "score"
-    apart: list[RatedItem] = []
-    shown: list[RatedItem] = []
-    among_judges: Agreement = Agreement({}, {}, {})
-    sources: dict[str, Agreement] = {}
-    compared: list[Rater] = []  # the judges, and people as one
-    with_people: Agreement = Agreement({}, {}, {})
-    among_people: Agreement | None = None
 
-    def measure(self, options: AgreementOptions) -> None:
-        raters = [*self.judges, *self.people]
-        self.kind = choose_kind(raters)
-        for rater in raters:
-            keeps_all = options.all_decisions or rater not in self.judges
-            rater.choose_decisions(self.kind, keeps_unjudged=keeps_all)
-        items = collect_items(self.judges, self.kind)
-        self.apart = list_disagreements(items)
-        self.shown = self.apart[: max(0, options.samples)]
-        self.among_judges = measure_group(self.judges, items, self.kind)
-        sources = sorted({item.source for item in items})
-        for source in sources if len(sources) > 1 else ():
-            own = [item for item in items if item.source == source]
-            self.sources[source] = measure_group(self.judges, own, self.kind)
-        self.compared = list(self.judges)
-        if self.people:
-            self.compared.append(join_people(self.people))
-            self.with_people = compare_people(self.judges, self.people, self.kind)
-        if len(self.people) > 1:
-            self.among_people = measure_group(self.people, collect_items(self.people, self.kind), self.kind)
+
+class CriterionAgreement(NamedTuple):
+    """How far raters agree by one criterion."""
+
+    criterion: str
+    kind: str  # "score" or "correct"
+    judges: list[Rater]
+    people: list[Rater]
+    compared: list[Rater]  # the judges, and people as one
+    apart: list[RatedItem]  # that judges rate differently
+    shown: list[RatedItem]  # of these
+    among_judges: Agreement
+    sources: dict[str, Agreement]
+    with_people: Agreement
+    among_people: Agreement | None
 
     def build_document(self) -> dict[str, Any]:
         n = len(self.judges)
@@ -10998,6 +10986,32 @@ def identify_rows(
 
 
 # -- Comparing
+
+
+def compare_raters(rated: RatedCriterion, options: AgreementOptions) -> CriterionAgreement:
+    kind = choose_kind([*rated.judges, *rated.people])
+    keeps_all = options.all_decisions
+    judges = [rater.select_decisions(kind, keeps_unjudged=keeps_all) for rater in rated.judges]
+    people = [rater.select_decisions(kind, keeps_unjudged=True) for rater in rated.people]
+    items = collect_items(judges, kind)
+    sources = {}
+    names = sorted({item.source for item in items})
+    for name in names if len(names) > 1 else ():
+        sources[name] = measure_group(judges, [item for item in items if item.source == name], kind)
+    apart = list_disagreements(items)
+    return CriterionAgreement(
+        criterion=rated.name,
+        kind=kind,
+        judges=judges,
+        people=people,
+        compared=[*judges, *([join_people(people)] if people else [])],
+        apart=apart,
+        shown=apart[: max(0, options.samples)],
+        among_judges=measure_group(judges, items, kind),
+        sources=sources,
+        with_people=compare_people(judges, people, kind) if people else Agreement({}, {}, {}),
+        among_people=measure_group(people, collect_items(people, kind), kind) if len(people) > 1 else None,
+    )
 
 
 def choose_kind(raters: Sequence[Rater]) -> str:
