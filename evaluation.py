@@ -7260,9 +7260,6 @@ class GradeSplit(Command):
         else:
             lines.append(render_split_text(self.submissions[0], self.split))
             lines.append(render_text([self.baseline_part]))
-        systems = filter(self.options.asks_about, self.systems)
-        for unequal in find_unequal_decisions(systems, self.split.criteria):
-            lines.append(escape_console(f"{unequal.system.title}: Overridden {unequal.text}"))
         return "\n".join(filter(None, lines))
 
     def remarks(self) -> list[WarningRecord]:
@@ -8115,34 +8112,6 @@ def compute_draw(answer: AnswerKey, gold_id: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()
 
 
-class UnequalDecision(NamedTuple):
-    system: System
-    question_id: str
-    text: str
-
-
-def find_unequal_decisions(
-    systems: Iterable[System], criteria: Iterable[SplitCriterion]
-) -> list[UnequalDecision]:
-    """Return overridden answers that others gave, too, and have another score for. Not for students."""
-    answers = [(system, answer) for system in systems for answer in system.answers]
-    decided = set(flatten(answer.decisions for _, answer in answers))
-    decisions = []
-    for criterion in criteria:
-        groups: dict[str, list[tuple[System, GradedAnswer]]] = defaultdict(list)
-        for system, answer in answers if criterion.name in decided else ():
-            groups[answer.identify(criterion)].append((system, answer))
-        for answer_id, group in groups.items():
-            for system, answer in group:
-                score = answer.find_score(criterion)
-                others = [other.title for other, copy in group if copy.find_score(criterion) != score]
-                if others and answer.find_decision(criterion):
-                    what = f"the same answer (answer_id {answer_id}) keeps another score"
-                    text = f"{answer.id}: {criterion.prefix}{what}: {shorten_names(others)}"
-                    decisions.append(UnequalDecision(system, answer.id, text))
-    return decisions
-
-
 # -- The label sheet
 
 
@@ -8210,7 +8179,6 @@ class Concern(Enum):
     FLAGGED = WarningRecord("Flagged answers", advice="read them and decide")
     EQUAL = WarningRecord("Equal predictions")
     BEST = WarningRecord("The best system counts", advice="ask for one file, or `final`")
-    UNEQUAL = WarningRecord("Overridden, but not for all with this answer")
     REJECTED = WarningRecord("Rows of people's files that do not count")
 
 
@@ -8277,7 +8245,6 @@ class Gradebook(msgspec.Struct):
     notice: Notice  # what differs from the last run
     concerns: dict[Concern, list[LinkCell]] = {}  # of all: whose it is, with a link, and a note
     equal_groups: Sequence[Sequence[System]] = ()  # with the same predictions
-    unequal: Sequence[UnequalDecision] = ()
     medians: dict[str, Mean] = {}  # of the means by measure
     median: float | None = None  # of the points
 
@@ -8341,9 +8308,6 @@ def complete_gradebook(gradebook: Gradebook) -> None:
     """Add what needs attention, to the gradebook and to each grade, and the medians."""
     split = gradebook.split
     grades = gradebook.grades
-    systems = flatten(submission.systems for submission in gradebook.submissions)
-    judged = [system for system in systems if system.judged]
-    gradebook.unequal = find_unequal_decisions(judged, split.criteria)
     gradebook.equal_groups = find_equal_predictions(gradebook.submissions)
     concerns = gradebook.concerns
     concerns |= {concern: [] for concern in Concern}
@@ -8420,10 +8384,6 @@ def list_concerns(gradebook: Gradebook, submission: Submission) -> Iterator[tupl
     names = [system.name for system in submission.systems]
     if len(names) > 1 and FINAL_SYSTEM not in names:
         yield Concern.BEST, LinkCell(submission.name, page, f"best of {len(names)} systems")
-    for decision in gradebook.unequal:
-        if decision.system.submission == submission.name:
-            link = submission.link_page(split, decision.question_id)
-            yield Concern.UNEQUAL, LinkCell(submission.name, link, decision.text)
     for name in find_files_beside(split, submission):
         yield Concern.BESIDE, LinkCell(submission.name, page, name)
 
