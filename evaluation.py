@@ -207,8 +207,7 @@ SAMPLE_SIZE = 100  # rows of a file whose fields are looked at, and fields of ea
 
 MAX_ANSWER_CHARS = 20_000  # of an answer that are judged
 MAX_FILE_BYTES = 1_000_000_000
-MIN_SUBMISSION_BYTES = 10_000_000  # that a file of a submission may have, and more with many questions
-QUESTION_BYTES = 20_000
+MAX_SUBMISSION_BYTES = 100_000_000  # of each of its files
 MIN_CLASS = 10  # submissions, for statistics of the questions
 MAX_NAMES_SHOWN = 10  # more are counted
 MAX_SHOWN_CHARS = 200  # of a text from a file, in a line of output
@@ -6189,12 +6188,9 @@ class Submission(msgspec.Struct):
 
     @property
     def reasons(self) -> list[str]:
-        """The problems as seen from within its folder: "dev_x_output.json, line 3: JSON is cut off"."""
-        reasons = []
-        for text in self.problems:
-            text = text.removeprefix(f"{self.folder}: ").removeprefix(f"{self.folder}/")
-            reasons.append(re.sub(r":([0-9]+): ", r", line \1: ", text, count=1))
-        return reasons
+        """The problems as seen from within its folder: "dev_x_output.json:3: JSON is cut off"."""
+        folder = self.folder
+        return [text.removeprefix(f"{folder}: ").removeprefix(f"{folder}/") for text in self.problems]
 
     @property
     def warnings(self) -> list[WarningRecord]:
@@ -6265,9 +6261,7 @@ class CheckInputs(Command):
             ungraded = []
         console.error(*shorten_problems([*problems, *ungraded]))
         console.warn(*split.warnings, *warn_about_equal_predictions(submissions))
-        for submission in submissions:
-            beside = WarningRecord("files beside, not graded", find_files_beside(split, submission))
-            console.warn(*submission.warnings, *list_warnings(submission.folder, [beside]))
+        console.warn(*flatten(submission.warnings for submission in submissions))
         for submission in submissions:
             texts = {system.name: describe_submitted(split, system) for system in submission.systems}
             for name in submission.names:
@@ -6470,6 +6464,10 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
         kind = f"more than {MAX_SYSTEMS} systems, not graded: {shorten_names(submission.others)}"
         warning = WarningRecord(kind, advice="choose with --systems", file=submission.folder)
         submission.notices.append(warning)
+    beside = find_files_beside(split, submission)
+    if beside:
+        kind = f"files beside, not graded: {shorten_names(beside)}"
+        submission.notices.append(WarningRecord(kind, file=submission.folder))
     for name in submission.names or ["*"]:  # if there is none, reading says that
         read_system(split, submission, name)
 
@@ -6479,15 +6477,10 @@ def open_folder(submission: Submission) -> None:
     folder = submission.folder
     if os.path.islink(folder):
         raise InputError([f"{folder}: a link: put the folder itself here"])
-    if os.path.isfile(folder):
-        raise InputError([f"{folder}: not a folder"])
-    if not os.path.exists(folder):
-        raise InputError([f"{folder}: folder not found"])
     try:
         submission.folder, submission.found = find_inner_folder(folder)
     except OSError as error:
-        reason = error.strerror or error
-        raise InputError([f"{folder}: not a readable folder of predictions: {reason}"]) from error
+        raise InputError([f"{folder}: cannot be read: {error.strerror}"]) from error
 
 
 def find_inner_folder(folder: str) -> tuple[str, list[str]]:
@@ -6512,15 +6505,12 @@ def read_system(split: Split, submission: Submission, name: str) -> None:
     """Add a system to its submission, or what is wrong with its file to the submission's problems."""
     usual = os.path.join(submission.folder, PREDICTIONS_FILE.format(split=split.name, system=name))
     path = submission.files.get(name, usual)
-    max_bytes = MAX_FILE_BYTES
-    if submission.name:
-        max_bytes = max(MIN_SUBMISSION_BYTES, QUESTION_BYTES * len(split.questions))
-        if not is_inside(submission.folder, path):
-            submission.problems.append(f"{path}: a link out of the submission's folder")
-            return
+    if submission.name and not is_inside(submission.folder, path):
+        submission.problems.append(f"{path}: a link out of the submission's folder")
+        return
     problems: list[str] = []
     pattern = PREDICTIONS_FILE.format(split=split.name, system="NAME")
-    file = read_file(path, problems, pattern, max_bytes)
+    file = read_file(path, problems, pattern, MAX_SUBMISSION_BYTES if submission.name else MAX_FILE_BYTES)
     if not problems:
         known = {question.question_id for question in split.questions}
         predictions = parse_predictions(file, known, problems)
@@ -6534,8 +6524,7 @@ def find_files_beside(split: Split, submission: Submission) -> list[str]:
     """Return the files that a student may have meant: copies of predictions, and archives."""
     graded = set(map(os.path.basename, submission.files.values()))
     pattern = rf"{re.escape(split.name)}_.+_output|(?i:\.(zip|7z|rar|tar|t?gz)$)"
-    beside = [name for name in submission.found if name not in graded and re.search(pattern, name)]
-    return beside if graded else []
+    return [name for name in submission.found if name not in graded and re.search(pattern, name)]
 
 
 def compute_system_order(name: str) -> tuple[bool, str]:
@@ -6659,10 +6648,8 @@ def check_prediction_ids(split: Split, predictions: Predictions) -> list[Warning
         prediction = predictions.rows.get(question.question_id)
         if prediction is None:
             lacking[question.question_id] = None
-        elif prediction.question not in ("", question.question):
-            text = fold_text(prediction.question)
-            if text and text != fold_text(question.question):
-                swapped.append(question.question_id)
+        elif fold_text(prediction.question) not in ("", fold_text(question.question)):
+            swapped.append(question.question_id)
     forms = match_forms(predictions.unknown[: 2 * len(split.questions)], lacking, fold_id)
     renamed = [f"{name} for {question_id}" for name, question_id in forms.items()]
     meant = set(forms.values())
@@ -6682,8 +6669,6 @@ def check_answers(rows: Mapping[str, Prediction]) -> list[WarningRecord]:
     answers = {row.answer.strip() for row in rows.values()}
     alike = list(rows) if len(rows) >= MIN_ALIKE and len(answers) == 1 else []
     equal = WarningRecord("all answers are the same", alike, "check the system that gave them")
-    if all(map(is_blank, answers)):
-        equal = WarningRecord("all answers are blank", alike, "fill in `answer`")
     cut = [name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS]
     return [equal, WarningRecord(f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off", cut)]
 
@@ -6772,18 +6757,15 @@ def find_citable(split: Split, doc_ids: Sequence[str]) -> tuple[set[str], bool]:
 
 def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[str]:
     """Return the answers that cite more than half of their document, if that is so on average."""
-    sizes = [len(document.sentences) for document in split.documents.values() if document.sentences]
-    most = max((len(row.evidence_sentences) for row in rows.values()), default=0)
-    if 2 * most <= min(sizes, default=0):
-        return []  # as nearly always
-    gold = {row.question_id: (row.doc_id, len(row.evidence_sentences)) for row in split.questions}
     shares: dict[str, float] = {}
-    for question_id, row in rows.items():
-        doc_id, n_gold = gold.get(question_id, ("", 0))
-        sentences = split.find_document(doc_id or "".join(row.retrieved_ids[:1])).sentences or {}
+    for question in split.questions:
+        row = rows.get(question.question_id, NO_PREDICTION)
+        sentences = split.find_document(question.doc_id or "".join(row.retrieved_ids[:1])).sentences or {}
         # A short document, or one that is mostly gold, says nothing.
-        if row.evidence_sentences and len(sentences) >= max(MIN_ALIKE, 2 * n_gold):
-            shares[question_id] = len(sentences.keys() & row.evidence_sentences) / len(sentences)
+        enough = max(MIN_ALIKE, 2 * len(question.evidence_sentences))
+        if row.evidence_sentences and len(sentences) >= enough:
+            cited = sentences.keys() & row.evidence_sentences
+            shares[question.question_id] = len(cited) / len(sentences)
     names = [f"{100 * share:.0f} % for {question_id}" for question_id, share in shares.items() if share > 0.5]
     return names if 2 * sum(shares.values()) > len(shares) else []
 
@@ -8175,7 +8157,7 @@ class Concern(Enum):
     ALL_CITED = WarningRecord("Nearly everything cited")
     UNJUDGED = WarningRecord("Judgements missing", advice="run again, or override them")
     UNANSWERED = WarningRecord("Half of the questions or more not answered")
-    BESIDE = WarningRecord("Files beside, not graded")
+    BESIDE = WarningRecord("Not all is graded")
     FLAGGED = WarningRecord("Flagged answers", advice="read them and decide")
     EQUAL = WarningRecord("Equal predictions")
     BEST = WarningRecord("The best system counts", advice="ask for one file, or `final`")
@@ -8359,8 +8341,10 @@ def list_concerns(gradebook: Gradebook, submission: Submission) -> Iterator[tupl
     """Yield what needs attention about a submission, for the box on the leaderboard and for its grade."""
     split = gradebook.split
     page = submission.link_page(split)
-    for reason in (*submission.reasons, *describe_warnings(submission.notices)):
+    for reason in submission.reasons:
         yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
+    for notice in submission.notices:
+        yield Concern.BESIDE, LinkCell(submission.name, page, notice._replace(file="").describe())
     for system in submission.systems:
         title = system.title if len(submission.systems) > 1 else submission.name
         for oddity in system.oddities:
@@ -8384,8 +8368,6 @@ def list_concerns(gradebook: Gradebook, submission: Submission) -> Iterator[tupl
     names = [system.name for system in submission.systems]
     if len(names) > 1 and FINAL_SYSTEM not in names:
         yield Concern.BEST, LinkCell(submission.name, page, f"best of {len(names)} systems")
-    for name in find_files_beside(split, submission):
-        yield Concern.BESIDE, LinkCell(submission.name, page, name)
 
 
 def build_attention_part(concerns: Mapping[Concern, Sequence[LinkCell]]) -> Part:
@@ -8931,7 +8913,6 @@ def build_split_report(gradebook: Gradebook, submission: Submission, changes: Pa
 
 def list_page_warnings(split: Split, submission: Submission) -> list[str]:
     lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(submission.warnings)]
-    lines += prefix_lines("a file beside, not graded", find_files_beside(split, submission))
     for system in submission.systems:
         lines += describe_warnings(warn_about_missing(system, split.criteria))
     return lines if any(system.scored for system in submission.systems) else [*lines, "No answer was judged."]

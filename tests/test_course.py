@@ -67,7 +67,7 @@ BEST_OF_TWO = "The best system counts: best of 2 systems: ask for one file, or `
 def test_one_grade_for_each_student(course: Project) -> None:
     """100 times combined: of `final`, otherwise of the only or the best system."""
     grade(course)
-    torn = "dev_own_output.json, line 1: JSON is cut off"
+    torn = "dev_own_output.json:1: JSON is cut off"
     assert read_grades(course) == {
         "bare": ["40.0", "own", "graded", "no citations, which counts 0"],
         "one": ["80.0", "own", "graded", ""],
@@ -589,7 +589,7 @@ def test_unknown_people_in_files_and_flags_are_on_the_leaderboard(course: Projec
 RIGHT = {"q001": {"answer": "It is d1.", **CITED}, "q002": {"answer": "It is d2.", **CITED}}
 ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases
     "Not graded: 2": (
-        "torn: dev_own_output.json, line 1: JSON is cut off; "
+        "torn: dev_own_output.json:1: JSON is cut off; "
         "zip: no predictions: expected dev_NAME_output.json, found work.zip"
     ),
     "IDs in another form: 1": (
@@ -602,8 +602,9 @@ ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases
     ),
     "Judgements missing: 3; run again, or override them": "late/a: 1 (q002); late/b: 2 (q001, q002)",
     "Half of the questions or more not answered: 1": "renamed: 2 of 2",
-    "Files beside, not graded: 3": (
-        "beside: dev_own_output (1).json; beside: dev_own_output copy.json; beside: dev_own_output.json.bak"
+    "Not all is graded: 1": (
+        "beside: files beside, not graded: "
+        "dev_own_output (1).json, dev_own_output copy.json, dev_own_output.json.bak"
     ),
     "Flagged answers: 1; read them and decide": "flagged: q002 (role-like)",
     "Equal predictions: 3": (
@@ -614,12 +615,13 @@ ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases
 }
 REASONS = {
     "beside": (
-        "Files beside, not graded: dev_own_output (1).json, dev_own_output copy.json, dev_own_output.json.bak"
+        "Not all is graded: files beside, not graded: "
+        "dev_own_output (1).json, dev_own_output copy.json, dev_own_output.json.bak"
     ),
     "equal2": "Equal predictions: equal/own, same/own",
     "flagged": "Flagged answers: q002 (role-like): read them and decide",
     "late": f"Judgements missing: 1 (q002), 2 (q001, q002): run again, or override them; {BEST_OF_TWO}",
-    "torn": "dev_own_output.json, line 1: JSON is cut off",
+    "torn": "dev_own_output.json:1: JSON is cut off",
     "zip": "no predictions: expected dev_NAME_output.json, found work.zip",
 }
 

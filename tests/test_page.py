@@ -412,7 +412,7 @@ def test_the_leaderboard_fits_into_a_laptop_and_a_phone(
     assert {"System", "Status", "Combined", *counts} <= {*headings}
     room = 1280 + 100 * (len(headings) - 15)  # 15 columns fit; a measure more scrolls by its column
     assert board.evaluate("table => table.getBoundingClientRect().right") <= room
-    assert "dev_final_output.json, line 1: JSON is cut off" in board.locator("tbody").inner_text()
+    assert "dev_final_output.json:1: JSON is cut off" in board.locator("tbody").inner_text()
     page = open_page(INDEX, width=390)
     row = page.locator(".sortable tbody tr").first
     for cell in (row.get_by_role("link", name="team"), row.locator("td.number").first):

@@ -290,5 +290,5 @@ def test_every_submission_has_its_reports(two: Project) -> None:
     assert outcome.code == 0
     two.write("ann/dev_own_output.json", "{")
     two.run(*BOTH, "--report", "md")
-    warning = "- not graded: dev\\_own\\_output.json, line 1: JSON is cut off"
+    warning = "- not graded: dev\\_own\\_output.json:1: JSON is cut off"
     assert warning in text_of(two, f"{ann}/{MARKDOWN}").splitlines()

@@ -389,8 +389,8 @@ rank,submission,system,status,combined,low,high,answer,evidence,f1,recall_at_1,r
 1,ann,strong,graded,1.0,0.429328,1.0,5.0,1.0,1.0,100.0,100.0,5,0,0,0,
 ,'=1+2,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,no citations
 ,ann,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,no citations
-,'=1+2,,not graded,,,,,,,,,0,0,0,0,"dev_bad_output.json, line 3: JSON is cut off"
-,no_one,,not graded,,,,,,,,,0,0,0,0,folder not found
+,'=1+2,,not graded,,,,,,,,,0,0,0,0,"dev_bad_output.json:3: JSON is cut off"
+,no_one,,not graded,,,,,,,,,0,0,0,0,cannot be read: No such file or directory
 """
 TOP = """\
 # Leaderboard of the dev split
@@ -399,7 +399,8 @@ TOP = """\
 
 | What | Where |
 | --- | --- |
-| Not graded: 2 | =1+2: dev\\_bad\\_output.json, line 3: JSON is cut off; no\\_one: folder not found |
+| Not graded: 2 | =1+2: dev\\_bad\\_output.json:3: JSON is cut off; \
+no\\_one: cannot be read: No such file or directory |
 | Equal predictions: 2 | =1+2: ann/own; ann/own: =1+2/own |
 | The best system counts: 1; ask for one file, or \\`final\\` | ann: best of 2 systems |
 
@@ -413,8 +414,8 @@ IN_MARKDOWN = """\
 | 1 | ann | strong | graded | 1.000 [0.429, 1.000] | 5.00 | 1.000 | 1.000 | 100.0 | 100.0 |...| 5 | 0 | 0 | 0 | 0 |  |
 | n/a | =1+2 | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 | no citations |
 | n/a | ann | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 | no citations |
-| n/a | =1+2 |  | not graded | n/a |...| 0 | dev\\_bad\\_output.json, line 3: JSON is cut off |
-| n/a | no\\_one |  | not graded | n/a | n/a | n/a | n/a |...| 0 | 0 | 0 | 0 | 0 | folder not found |
+| n/a | =1+2 |  | not graded | n/a |...| 0 | dev\\_bad\\_output.json:3: JSON is cut off |
+| n/a | no\\_one |  | not graded | n/a | n/a | n/a | n/a |...| 0 | 0 | 0 | 0 | 0 | cannot be read: No such file or directory |
 """  # noqa: E501
 BELOW = """
 - Ranked by: Combined
@@ -427,9 +428,9 @@ BELOW = """
 """
 POINTS = """\
 submission,points,previous,system,status,reason,flagged,decisions,page
-'=1+2,50.0,,own,graded,"Not graded: dev_bad_output.json, line 3: JSON is cut off; Equal predictions: ann/own; no citations, which counts 0",0,0,dev_graded/=1+2/dev_evaluation.html
+'=1+2,50.0,,own,graded,"Not graded: dev_bad_output.json:3: JSON is cut off; Equal predictions: ann/own; no citations, which counts 0",0,0,dev_graded/=1+2/dev_evaluation.html
 ann,100.0,,strong,graded,"Equal predictions: =1+2/own; The best system counts: best of 2 systems: ask for one file, or `final`",0,0,dev_graded/ann/dev_evaluation.html
-no_one,,,,not graded,folder not found,0,0,dev_graded/no_one/dev_evaluation.html
+no_one,,,,not graded,cannot be read: No such file or directory,0,0,dev_graded/no_one/dev_evaluation.html
 """  # noqa: E501
 
 
@@ -637,7 +638,7 @@ def test_what_a_computer_adds_is_ignored_and_every_other_argument_has_a_row(thre
     outcome = three.run(*THREE)
     assert leaderboard(three, "submission", "status", "reason")[-1] == (
         *("team.zip", "not graded"),
-        "not a folder",
+        "cannot be read: Not a directory",
     )
     assert outcome.out.endswith("\n3 of 4 submissions graded; not graded: team.zip\n")
     assert outcome.code == 3
@@ -684,20 +685,20 @@ CUT_OFF = {"strong": '{"q001": {},\n\n"q002": {"ans', "other": CORRECT}
     {
         "not UTF-8": (
             {"strong": b"\xff"},
-            "dev_strong_output.json, line 1: not UTF-8: byte 0xff; save as UTF-8, a spreadsheet as CSV UTF-8",
+            "dev_strong_output.json:1: not UTF-8: byte 0xff; save as UTF-8, a spreadsheet as CSV UTF-8",
         ),
         "a list": (
             {"strong": []},
             'dev_strong_output.json: expected an object by question ID, {"q001": {...}, ...}, got a list',
         ),
-        "an empty file": ({"strong": ""}, "dev_strong_output.json, line 1: the file is empty"),
-        "one of its files": (CUT_OFF, "dev_strong_output.json, line 3: JSON is cut off"),
+        "an empty file": ({"strong": ""}, "dev_strong_output.json:1: the file is empty"),
+        "one of its files": (CUT_OFF, "dev_strong_output.json:3: JSON is cut off"),
         "a colon missing": (
             {"strong": '{"q001": {},\n"q002" {}}'},
-            "dev_strong_output.json, line 2: not JSON: Expecting ':' delimiter at column 8",
+            "dev_strong_output.json:2: not JSON: Expecting ':' delimiter at column 8",
         ),
         "no files": ({}, "no predictions: expected dev_NAME_output.json, found nothing"),
-        "missing": (None, "folder not found"),
+        "missing": (None, "cannot be read: No such file or directory"),
     },
 )
 def test_the_other_submissions_are_graded(
@@ -739,10 +740,10 @@ def test_a_submission_has_at_most_ten_systems(course: Project) -> None:
     assert sorted(graded) == ["final", *names[:8], "strong"]
     left_out = "not graded: s08, s09, s10, s11, zeta; choose with --systems"
     assert mentions(outcome.err, "warning: in/ann: more than 10 systems", left_out)
-    assert (outcome.code, outcome.err[-1]) == (0, "1 warning")
-    assert leaderboard(course, "warnings")[0] == ("1",)
-    beside = (course.folder / "dev_grades.csv").read_text("utf-8").partition("Files beside, not graded: ")[2]
-    assert beside.partition('"')[0] == f"{', '.join(copies[:10])}, ... (11 in all)"
+    assert (outcome.code, outcome.err[-1]) == (0, "2 warnings")
+    assert leaderboard(course, "warnings")[0] == ("2",)
+    beside = (course.folder / "dev_grades.csv").read_text("utf-8").partition("files beside, not graded: ")[2]
+    assert beside.partition("; ")[0].partition('"')[0] == f"{', '.join(copies[:10])}, ... (11 in all)"
     course.run("dev", "--submissions", "in/*", "--systems", *names)
     assert sorted(name for (name,) in leaderboard(course, "system")) == names
 
@@ -757,10 +758,12 @@ def test_files_that_were_perhaps_meant_are_named(course: Project) -> None:
         course.write(f"in/ann/{name}", "{}")
     outcome = course.run("dev", "--submissions", "in/*")
     lines = outcome.out.splitlines()
-    start = lines.index("Files beside, not graded: 2") + 1
-    assert lines[start : start + 3] == [*(f"  ann: {name}" for name in names), "Equal predictions: 2"]
+    start = lines.index("Not all is graded: 1") + 1
+    beside = f"files beside, not graded: {', '.join(names)}"
+    assert lines[start : start + 2] == [f"  ann: {beside}", "Equal predictions: 2"]
+    assert f"warning: in/ann: {beside}" in outcome.err
     outcome = course.run("check", "dev", "--submissions", "in/*")
-    assert f"warning: in/ann: files beside, not graded: 2, e.g. {names[0]}" in outcome.err
+    assert f"warning: in/ann: {beside}" in outcome.err
     assert not mentions(outcome.err, "in/bob")
 
 

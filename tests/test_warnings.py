@@ -250,7 +250,6 @@ WARNINGS: dict[str, tuple[Files, str, str, int, str]] = {
         retrieving(["d1", *(f"x{n}" for n in range(1002))], ["d2"]),
         *(STRONG, "3 retrieved IDs beyond the first 1000, which do not count", 1, "q001"),
     ),
-    "all answers blank": (three(answer=" "), STRONG, "all answers are blank", 3, "q001; fill in `answer`"),
     "all answers the same": (
         three(answer="No."),
         *(STRONG, "all answers are the same", 3, "q001; check the system that gave them"),
@@ -345,7 +344,7 @@ def test_of_many_kinds_of_warning_ten_are_shown(project: Project) -> None:
     outcome = grade(project, [*ASKED, question("d3")], {**rows, "q003": {}, "q" * 90_000: {}})
     lines = warnings(outcome)
     assert len(lines) == 11
-    assert mentions(lines[:3], "all answers are blank")
+    assert mentions(lines[:3], "all answers are the same")
     assert lines[-1] == f"warning: {STRONG}: kinds of warning that are not shown: 13"
     assert max(map(len, outcome.err)) < 500
     assert len(outcome.results["strong"]["run"]["warnings"]) == 11
