@@ -8145,7 +8145,7 @@ def build_sheet_row(answer: GradedAnswer) -> dict[str, object]:
 
 LEADERBOARD_MEASURES = (COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE, *RETRIEVAL_MEASURES)
 COUNTS = {"Judged": "scored", "Missing": "missing", "Flagged": "flagged", "Overridden": "overridden"}
-NOT_ON_CONSOLE = {*COUNTS, "Warnings", "Status", "Reason", RETRIEVAL_MEASURES[0].title}  # it has 100 columns
+NOT_ON_CONSOLE = {*COUNTS, "Warnings", "Status", "Reason", *(row.title for row in RETRIEVAL_MEASURES)}
 
 
 class Concern(Enum):
@@ -8181,7 +8181,6 @@ class Grade(NamedTuple):
     measure: Measure
     judged_by: JudgedBy
     obstacle: str  # that keeps it from having points
-    n_missing: int  # judgements
     last: LastGrade
     concerns: dict[Concern, list[LinkCell]]  # as those of a gradebook
 
@@ -8235,9 +8234,12 @@ class BoardRow(NamedTuple):
     """A row of the leaderboard: a system, or a submission of which a system or all cannot be graded."""
 
     submission: Submission
-    system: System
-    rank: int | None
-    reason: str  # why it has no rank, or a rank with missing judgements
+    system: System = NO_SYSTEM
+    rank: int | None = None
+
+    @property
+    def reason(self) -> str:
+        return "" if self.system.answers else self.submission.reasons[0]
 
 
 def choose_measure(systems: Sequence[System]) -> Measure:
@@ -8268,22 +8270,13 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
     rows = {}
     for submission in submissions:
         for system in submission.systems:
-            reason = ""
-            if measure is not F1_MEASURE and not system.scored:
-                reason = "not judged"
-            elif not all(system.find_mean(part).is_submitted for part in parts):
-                reason = "no citations"
-            values[system.title] = None if reason else system.find_mean(measure).value
-            if system.missing:
-                outcomes = flatten(answer.outcomes.values() for answer in system.answers)
-                n_missing = sum(isinstance(outcome, Failure) for outcome in outcomes)
-                reason = f"judgements missing: {n_missing}, e.g. "
-                reason += (system.missing[0].find_failure(RUBRIC) or NOT_JUDGED).reason
-            rows[system.title] = BoardRow(submission, system, None, reason)
+            is_ranked = all(system.find_mean(part).is_submitted for part in parts)
+            is_ranked &= measure is F1_MEASURE or bool(system.scored)
+            values[system.title] = system.find_mean(measure).value if is_ranked else None
+            rows[system.title] = BoardRow(submission, system)
     ranks = rank_systems(dict(sorted(values.items())))
     ranked = [rows[title]._replace(rank=rank) for title, rank in ranks.items()]
-    faulty = [row for row in submissions if row.problems]
-    return measure, ranked + [BoardRow(row, NO_SYSTEM, None, row.reasons[0]) for row in faulty]
+    return measure, ranked + [BoardRow(submission) for submission in submissions if submission.problems]
 
 
 def complete_gradebook(gradebook: Gradebook) -> None:
@@ -8316,20 +8309,19 @@ def build_grade(
     """Grade a submission. There are no points before all is judged that could change them."""
     system = choose_system(submission, measure)
     rivals = [system] if system.name == FINAL_SYSTEM else submission.systems
-    n_missing = sum(len(rival.missing) for rival in rivals)
     n_rubrics = sum(question.rubric is not None for question in split.questions)
     obstacle = ""
     if not submission.systems:
         obstacle = State.NOT_GRADED.value
     elif measure is F1_MEASURE:
-        n_missing = 0  # no judgement can change F1
-    elif n_missing:
+        obstacle = ""  # no judgement can change it
+    elif any(rival.missing for rival in rivals):
         obstacle = State.MISSING_JUDGEMENTS.value
     elif not system.scored:
         obstacle = State.NOT_JUDGED.value
     elif limit is not None and limit < n_rubrics:
         obstacle = f"{State.JUDGED_IN_PART.value}, {limit} of {n_rubrics} questions (--limit)"
-    return Grade(system, measure, judged_by, obstacle, n_missing, submission.last, {})
+    return Grade(system, measure, judged_by, obstacle, submission.last, {})
 
 
 def find_median(values: Iterable[float | None]) -> float | None:
@@ -8406,7 +8398,6 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
         board._replace(lines=remarks),
         build_question_part(gradebook),
         Part("Data warnings", lines=lines, place="folded"),
-        build_origins_part(split, [split.file, *gradebook.people.files]),
     ]
     csv_rows = [build_board_csv_row(row, measures) for row in rows]
     n_graded = sum(bool(submission.systems) for submission in submissions)
@@ -8465,10 +8456,7 @@ def describe_status(system: System) -> str:
 
 
 def narrow_leaderboard(board: Part) -> Part:
-    narrow = board.select(set(board.header) - NOT_ON_CONSOLE)
-    if narrow.rows and "\n\n" in render_text_table(narrow):  # too wide for one table
-        narrow = narrow.select(set(narrow.header) - {measure.title for measure in RETRIEVAL_MEASURES})
-    return narrow._replace(lines=["", *board.lines])
+    return board.select(set(board.header) - NOT_ON_CONSOLE)._replace(lines=["", *board.lines])
 
 
 def choose_system(submission: Submission, measure: Measure) -> System:
@@ -8897,10 +8885,6 @@ def build_split_report(gradebook: Gradebook, submission: Submission, changes: Pa
         parts = [*list_first_parts(gradebook, submission), *parts]
     else:
         lines += describe_warnings(split.warnings)
-        files = [system.file for system in systems]
-        parts += [
-            build_origins_part(split, [split.file, *files, *gradebook.people.files]),
-        ]
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
         [*parts, Part("Warnings", lines=lines, place="warnings")],
@@ -8924,9 +8908,7 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
     system = grade.system
     measure = grade.measure
     points = f"not final: {grade.obstacle}"
-    if grade.n_missing:
-        points = f"not final: {grade.n_missing} judgement{'s' * (grade.n_missing > 1)} missing"
-    elif grade.points is not None:
+    if grade.points is not None:
         points = f"{grade.points:.2f} of 100"
     lines = []
     if len(submission.systems) > 1:
@@ -8960,13 +8942,6 @@ def build_run_facts(gradebook: Gradebook, systems: Sequence[System]) -> dict[str
         "Questions": str(len(gradebook.split.questions)),
         "Systems": str(len(systems)),
     }
-
-
-def build_origins_part(split: Split, files: Iterable[InputFile]) -> Part:
-    lines = [f"{file.file}: SHA-256 {file.sha256}" for file in files]
-    lines.append(f"Corpus: {len(split.documents)} documents, SHA-256 {split.corpus_sha256}")
-    lines.append(f"evaluation.py {VERSION}")
-    return Part("Where this comes from", lines=lines, place="folded")
 
 
 def list_csv_header(

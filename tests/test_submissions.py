@@ -200,11 +200,11 @@ Loaded 2 questions
 LEADERBOARD
 ============================================================
 
-Rank  Submission  System  Combined  Answer       Evidence             F1     Recall@5 %
-   1  ann         strong     1.000    5.00          1.000          1.000          100.0
-   2  bob         strong     0.550    3.00          0.500          0.500           50.0
- n/a  bob         empty      0.100    1.00  not submitted  not submitted  not submitted
- n/a  cem         simple     0.500    5.00  not submitted  not submitted  not submitted
+Rank  Submission  System  Combined  Answer       Evidence             F1
+   1  ann         strong     1.000    5.00          1.000          1.000
+   2  bob         strong     0.550    3.00          0.500          0.500
+ n/a  bob         empty      0.100    1.00  not submitted  not submitted
+ n/a  cem         simple     0.500    5.00  not submitted  not submitted
 
 Ranked by: Combined
 No intervals: fewer than 5 documents: 2.
@@ -229,7 +229,7 @@ def test_console_and_files_of_judged_submissions(three: Project, serve: Serve) -
     server = serve(judge_by_reference)
     assert (three.run(*THREE).out, three.files(), server.calls) == (outcome.out, written, [])
     assert outcome.code == 0
-    lines = iter(outcome.out.splitlines())  # measures that are new stand behind Recall@5, or in a table below
+    lines = iter(outcome.out.splitlines())  # measures that are new stand behind F1, or in a table below
     for expected in CONSOLE.splitlines():
         assert any(line.startswith(expected) for line in lines), expected
 
@@ -245,9 +245,8 @@ def test_only_new_answers_are_asked_about(three: Project, serve: Serve) -> None:
     three.submission("in/eve", strong={"q001": CORRECT["q001"], "q002": {"answer": "New."}})
     three.submission("in/fay", strong={"q001": {"answer": "New."}, "q002": {"answer": "Newer."}})
     assert three.run(*THREE, GROQ_API_KEY="").code == 3
-    reason = "judgements missing: {}, e.g. not in the journal"
-    rows = leaderboard(three, "submission", "rank", "judged", "missing", "reason")
-    assert {("eve", "3", "1", "1", reason.format(1)), ("fay", "", "0", "2", reason.format(2))} <= set(rows)
+    rows = leaderboard(three, "submission", "rank", "judged", "missing")
+    assert {("eve", "3", "1", "1"), ("fay", "", "0", "2")} <= set(rows)
 
 
 def test_a_submission_is_graded_like_files_in_the_current_directory(three: Project) -> None:
@@ -270,8 +269,8 @@ def test_judge_names_the_systems_to_judge(three: Project, serve: Serve) -> None:
     assert leaderboard(three, "rank", "submission", "system", "combined", "judged", "reason") == [
         ("1", "cem", "simple", "0.5", "2", ""),
         ("2", "bob", "empty", "0.1", "2", ""),
-        ("", "ann", "strong", "", "0", "not judged"),
-        ("", "bob", "strong", "", "0", "not judged"),
+        ("", "ann", "strong", "", "0", ""),
+        ("", "bob", "strong", "", "0", ""),
         ("", "aa", "", "", "0", "no predictions: expected dev_NAME_output.json, found nothing"),
     ]
     (three.folder / "in" / "aa").rmdir()
@@ -292,9 +291,6 @@ def test_missing_judgements_flags_and_warnings_are_counted(course: Project, judg
         " dan strong 2 0 0 1",
         " eve strong 0 2 0 0",
     ]
-    missing = "judgements missing: {}, e.g. HTTP 413"
-    reasons = [missing.format(1), "no citations", "no citations", missing.format(2)]
-    assert [reason[:36] for (reason,) in leaderboard(course, "reason")] == reasons
     assert outcome.out.endswith("\n3 of 3 submissions graded\n")
     assert (outcome.code, mentions(outcome.err, "ann/dev_strong_output.json", "q002")) == (3, True)
     warnings = (course.folder / MARKDOWN).read_text("utf-8").partition("\n## Data warnings\n\n")[2]
@@ -387,8 +383,8 @@ def test_ranking(project: Project, judge_with: JudgeWith, submitted: str, ranks:
 WHOLE_CSV = """\
 rank,submission,system,status,combined,low,high,answer,evidence,f1,recall_at_1,recall_at_5,judged,missing,flagged,warnings,reason
 1,ann,strong,graded,1.0,0.429328,1.0,5.0,1.0,1.0,100.0,100.0,5,0,0,0,
-,'=1+2,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,no citations
-,ann,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,no citations
+,'=1+2,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,
+,ann,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,
 ,'=1+2,,not graded,,,,,,,,,0,0,0,0,"dev_bad_output.json:3: JSON is cut off"
 ,no_one,,not graded,,,,,,,,,0,0,0,0,cannot be read: No such file or directory
 """
@@ -412,8 +408,8 @@ IN_MARKDOWN = """\
 | Rank | Submission | System | Status | Combined | Answer | Evidence | F1 | Recall@1 % | Recall@5 % |...| Judged | Missing | Flagged | Overridden | Warnings | Reason |
 | --- |...| --- |
 | 1 | ann | strong | graded | 1.000 [0.429, 1.000] | 5.00 | 1.000 | 1.000 | 100.0 | 100.0 |...| 5 | 0 | 0 | 0 | 0 |  |
-| n/a | =1+2 | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 | no citations |
-| n/a | ann | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 | no citations |
+| n/a | =1+2 | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 |  |
+| n/a | ann | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 |  |
 | n/a | =1+2 |  | not graded | n/a |...| 0 | dev\\_bad\\_output.json:3: JSON is cut off |
 | n/a | no\\_one |  | not graded | n/a | n/a | n/a | n/a |...| 0 | 0 | 0 | 0 | 0 | cannot be read: No such file or directory |
 """  # noqa: E501
@@ -449,14 +445,12 @@ def test_leaderboard_files_of_judged_submissions(project: Project, serve: Serve)
     assert leaderboard(project, *names) == list(map(tuple, rows))
     assert files[GRADES].decode("utf-8-sig").replace("\r\n", "\n") == POINTS
     page = re.sub(r"- Answer\\\|judge:.*", "- ORIGIN", files[MARKDOWN].decode())
-    page, _, sources = page.partition(BELOW)
+    page = page.removesuffix(BELOW)
     top, table = page[: len(TOP)], page[len(TOP) :]
     assert top == TOP
     for line, expected in zip(table.splitlines(), IN_MARKDOWN.splitlines(), strict=True):
         start, end = expected.split("...")
         assert (line[: len(start)], line[-len(end) :]) == (start, end)
-    inputs = project.read(f"dev_graded/ann/{RESULTS}")["own"]["run"]["inputs"]
-    assert inputs[0]["sha256"] in sources
 
 
 # ------------------------------------------------------------------ Names
@@ -774,11 +768,8 @@ def test_equal_predictions_are_found_despite_blanks_at_their_ends(course: Projec
 
 
 def test_the_leaderboard_on_the_console_is_one_table(course: Project, judge_with: JudgeWith) -> None:
-    """Where names leave no room for Recall@5, that column is left out."""
     for name in ("a" * 40, "b" * 40):
         course.submission(f"in/{name}", own=CORRECT)
-    board = blocks(course.run("dev", "--submissions", "in/*", "--judge").out)["LEADERBOARD"]
-    assert "Recall@5" in board
     scores = {f"in/{letter * 40}/own": [4, 4] for letter in "ab"}
     for path in scores:
         rows = {name: {**row, "answer": f"{name} by {path}"} for name, row in CORRECT.items()}
