@@ -1473,7 +1473,7 @@ def read_document_file(path: str, problems: list[str]) -> tuple[Document, str]:
 def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
     """Read the documents whose ID or path matches a pattern; it is a problem if there is none."""
     documents: dict[str, Document] = {}
-    for path in find_documents(problems):
+    for path in find_documents():
         doc_id = unicodedata.normalize("NFC", path.relative_to(CORPUS_DIR).with_suffix("").as_posix())
         is_match = fnmatch(doc_id, pattern) or fnmatch(path.as_posix(), pattern)
         if is_match and doc_id not in documents:  # x.json comes before x.txt
@@ -1483,15 +1483,10 @@ def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
     return documents
 
 
-def find_documents(problems: list[str]) -> list[Path]:
+def find_documents() -> list[Path]:
     """Return the files of the corpus that hold documents, in alphabetical order."""
-    paths: list[Path] = []
-    errors: list[OSError] = []
-    for folder, _, names in os.walk(CORPUS_DIR, onerror=errors.append):
-        paths += [Path(folder, name) for name in names if Path(name).suffix in DOCUMENT_SUFFIXES]
-    for error in errors if os.path.isdir(CORPUS_DIR) else ():
-        problems.append(f"{error.filename}: cannot be read: {error.strerror}")
-    return [path for path in sorted(paths) if path.exists() and is_inside(CORPUS_DIR, path)]
+    paths = [path for path in sorted(Path(CORPUS_DIR).rglob("*")) if path.suffix in DOCUMENT_SUFFIXES]
+    return [path for path in paths if path.exists() and is_inside(CORPUS_DIR, path)]
 
 
 # -- Writing
@@ -6279,14 +6274,12 @@ class CheckInputs(Command):
         split = self.options.split
         problems: list[str] = []
         questions, _ = read_questions(split, problems)
-        documents = find_documents(problems)
-        if problems:
-            raise InputError(problems)
+        raise_problems(problems)
         if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
             raise UsageError(f"{folder} is not an empty folder: name another one, or move it away")
         program = Path(__file__).resolve()
         contents = {"evaluation.py": program.read_bytes}
-        contents |= {path.as_posix(): path.read_bytes for path in documents}
+        contents |= {path.as_posix(): path.read_bytes for path in find_documents()}
         rows = [{"question_id": row.question_id, "question": row.question} for row in questions]
         lines = b"".join(encode_json(row) + b"\n" for row in rows)
         contents[QUESTIONS_FILE.format(split=split)] = io.BytesIO(lines).read
@@ -6323,7 +6316,7 @@ def find_splits(root: str = "") -> list[str]:
     """Return the splits that have questions, the usual ones first."""
     names = find_files(root, QUESTIONS_FILE.format(split="*"))
     found = [name for name in names if re.fullmatch(SPLIT_NAME, name)]
-    return [name for name in SPLITS if name in found] + [name for name in found if name not in SPLITS]
+    return sorted(found, key=[*SPLITS, *found].index)
 
 
 def advise_on_split(name: str, commands: Iterable[str] = ()) -> str:
@@ -6597,18 +6590,15 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
         del documents["missing"]
     lacking = []
     strange = []
-    plain = []
     for question in questions:
         if question.rubric and not all(map(str.strip, question.rubric.level_texts)):
             levels = sorted(set(RUBRIC_LEVELS).difference(question.rubric.levels))
             lacking.append(f"{question.question_id} lacks {', '.join(levels)}")
         document = split.find_gold(question)
-        if document.sentences is not None:
-            if not all(map(document.sentences.__contains__, question.evidence_sentences)):
-                ids = sorted(set(question.evidence_sentences).difference(document.sentences))
-                strange.append(f"{question.question_id}: {', '.join(ids)} in {', '.join(question.gold_ids)}")
-        elif is_check and document.state == "plain" and question.evidence_sentences:
-            plain.append(question.question_id)
+        sentences = {} if is_check and document.state == "plain" else document.sentences
+        if sentences is not None and not sentences.keys() >= set(question.evidence_sentences):
+            ids = sorted(set(question.evidence_sentences).difference(sentences))
+            strange.append(f"{question.question_id}: {', '.join(ids)} in {', '.join(question.gold_ids)}")
     drafted = [row for row in questions if row.synthetic is True and row.reviewed is not True]
     warnings = {
         "question IDs that occur more than once": find_repeated(row.question_id for row in questions),
@@ -6618,7 +6608,6 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
         "gold documents outside the corpus folder, not opened": documents["outside"],
         "gold documents that look like JSON but cannot be read as it": documents["malformed"],
         "questions with gold sentences that are not in their document": strange,
-        "questions with gold sentences of a plain text, which has none": plain,
         "questions without evidence_sentences, which count as none": [
             row.question_id for row in questions if row.lacks_evidence
         ],
@@ -8201,13 +8190,11 @@ class Grade(NamedTuple):
     def reason(self) -> str:
         texts: list[str] = []
         for concern, cells in self.concerns.items():
-            notes = [cell.note for cell in cells[:MAX_NAMES_SHOWN]]
-            if len(cells) > len(notes):
-                notes.append(f"... ({len(cells)} in all)")
+            notes = shorten_names([cell.note for cell in cells])
             kind = concern.value.kind
             if concern is Concern.UNGRADED and not (texts or self.system.answers):
                 kind = ""  # the status says it
-            texts.append(": ".join(filter(None, [kind, ", ".join(notes), concern.value.advice])))
+            texts.append(": ".join(filter(None, [kind, notes, concern.value.advice])))
         if self.obstacle and not {Concern.UNGRADED, Concern.UNJUDGED} & self.concerns.keys():
             texts.append(self.obstacle)
         if not self.system.find_mean(F1_MEASURE).is_submitted:
@@ -8981,26 +8968,20 @@ def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[obje
 
 # -- The page: each question with all its answers
 
-PAGE_CHARS = 8_000_000  # of one page; if it would have more, documents are shown in excerpts
-ANSWER_CHARS = 1_400  # that an answer, or a question with its rubric, takes up
-EXCERPT_CHARS = 600  # of a plain text that is not shown whole
+DOCUMENT_CHARS = 20_000  # of a longer document an excerpt is shown
+EXCERPT_CHARS = 600  # of a plain text
 
 
 def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
-    n_chars = ANSWER_CHARS * len(split.questions) * (1 + len(systems))
-    for question in split.questions:
-        document = split.find_gold(question)
-        n_chars += len(document.text) + sum(map(len, (document.sentences or {}).values()))
     for position, question in enumerate(split.questions):
         answers = {system.name: system.answers[position] for system in systems}
         facts = [f"document: {', '.join(question.gold_ids)}"]
         for facet in SHOWN_FACETS:
             if getattr(question, facet):
                 facts.append(f"{facet}: {getattr(question, facet)}".replace("_", " "))
-        document = split.find_gold(question)
         lists = {
             "Rubric": list_rubric_lines(question, answers),
-            "Gold document": list_document_lines(question, answers, document, n_chars <= PAGE_CHARS),
+            "Gold document": list_document_lines(question, answers, split.find_gold(question)),
         }
         cards = [build_answer_card(system, answers[system.name]) for system in systems]
         yield Entry(question.question_id, question.question, question.answer, cards, "; ".join(facts), lists)
@@ -9073,13 +9054,14 @@ def list_rubric_lines(question: Question, answers: Mapping[str, GradedAnswer]) -
 
 
 def list_document_lines(
-    question: Question, answers: Mapping[str, GradedAnswer], document: Document, shows_whole: bool
+    question: Question, answers: Mapping[str, GradedAnswer], document: Document
 ) -> list[Line]:
     if document.sentences is None:
         if document.state != "plain":
             return [Line("", f"The document is {document.state}: its sentences cannot be shown.")]
-        text = document.text if shows_whole else document.text[:EXCERPT_CHARS]
-        return [Line("", text if text == document.text else f"{text} …")]
+        is_long = len(document.text) > DOCUMENT_CHARS
+        return [Line("", f"{document.text[:EXCERPT_CHARS]} …" if is_long else document.text)]
+    is_long = sum(map(len, document.sentences.values())) > DOCUMENT_CHARS
     lines: list[Line] = []
     for name, text in document.sentences.items():
         is_gold = name in question.evidence_sentences
@@ -9087,7 +9069,7 @@ def list_document_lines(
         for system, answer in answers.items():
             if name in answer.prediction.evidence_sentences:
                 badges[f"cited by {system}"] = None
-        if badges or shows_whole:
+        if badges or not is_long:
             lines.append(Line(name, text, badges, is_marked=is_gold))
     n_hidden = len(document.sentences) - len(lines)
     if n_hidden:
