@@ -212,9 +212,8 @@ MIN_CLASS = 10  # submissions, for statistics of the questions
 MAX_NAMES_SHOWN = 10  # more are counted
 MAX_SHOWN_CHARS = 200  # of a text from a file, in a line of output
 MIN_ALIKE = 3  # answers or questions; fewer may be alike by chance
-MAX_NAME_BYTES = 150  # of a folder to write
 MAX_CRITERION_CHARS = 40  # of the name of a criterion: it is a heading
-MAX_SYSTEMS = 10  # of a submission that are graded; --systems chooses
+MAX_SYSTEMS = 10  # of a submission; --systems chooses
 MAX_RETRIEVED = 1_000  # documents of a prediction that count
 MAX_SYSTEMS_SHOWN = 10  # with more, the console lists significant differences only
 MAX_AMOUNT = 2**53  # beyond it a float cannot count
@@ -6174,7 +6173,6 @@ class Submission(msgspec.Struct):
     last: LastGrade = NO_LAST_GRADE
     names: list[str] = []  # of the systems to grade
     files: dict[str, str] = {}  # the systems that it has -> the paths of their files
-    others: list[str] = []  # the systems among them that are not graded
     found: list[str] = []  # all files and folders in it
     systems: list[System] = []
     problems: list[str] = []  # each keeps one system out, and no other
@@ -6431,10 +6429,7 @@ def fold_folder(name: str) -> str:
 
 def make_safe_name(text: str) -> str:
     """Return a name that a folder can have on any system."""
-    name = re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(text).strip(" ."))
-    name = name.encode()[:MAX_NAME_BYTES].decode(errors="ignore").rstrip(".")
-    is_reserved = re.fullmatch(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", name)  # by Windows
-    return f"_{name}" if is_reserved or not name else name
+    return re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(text).strip(" .")) or "_"
 
 
 def read_submission(split: Split, submission: Submission, options: InputOptions) -> None:
@@ -6442,21 +6437,14 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
     if submission.name:
         open_folder(submission)
     submission.files = find_systems(submission.folder, split.name)
-    found = list(submission.files)
-    submission.names = found
+    submission.names = list(submission.files)
     if options.systems:
         submission.names = sorted(set(options.systems), key=compute_system_order)
-    elif submission.name and not found:
+    elif submission.name and not submission.files:
         raise InputError([explain_no_predictions(submission, split)])
-    elif submission.name:
-        submission.names = found[:MAX_SYSTEMS]
-        if FINAL_SYSTEM in found[MAX_SYSTEMS:]:
-            submission.names[-1] = FINAL_SYSTEM
-    submission.others = [name for name in found if name not in submission.names]
-    if submission.others and not options.systems:
-        kind = f"more than {MAX_SYSTEMS} systems, not graded: {shorten_names(submission.others)}"
-        warning = WarningRecord(kind, advice="choose with --systems", file=submission.folder)
-        submission.notices.append(warning)
+    elif submission.name and len(submission.files) > MAX_SYSTEMS:
+        what = f"{len(submission.files)} systems, more than {MAX_SYSTEMS}: choose with --systems"
+        raise InputError([f"{submission.folder}: {what}"])
     beside = find_files_beside(split, submission)
     if beside:
         kind = f"files beside, not graded: {shorten_names(beside)}"
@@ -7967,7 +7955,7 @@ def index_answers(split: Split, submissions: Sequence[Submission], options: Spli
     for submission in submissions:
         if submission.name and len(submission.names) < 2:
             index.titles[submission.name] = join_folder(submission.name, *submission.names)
-        for name in (*submission.names, *submission.others):
+        for name in (*submission.names, *submission.files):
             title = join_folder(submission.name, name)
             index.titles[title] = title
         for system, question in itertools.product(submission.systems, split.questions):
