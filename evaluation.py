@@ -214,7 +214,6 @@ MAX_SHOWN_CHARS = 200  # of a text from a file, in a line of output
 MIN_ALIKE = 3  # answers or questions; fewer may be alike by chance
 MAX_CRITERION_CHARS = 40  # of the name of a criterion: it is a heading
 MAX_SYSTEMS = 10  # of a submission; --systems chooses
-MAX_RETRIEVED = 1_000  # documents of a prediction that count
 MAX_SYSTEMS_SHOWN = 10  # with more, the console lists significant differences only
 MAX_AMOUNT = 2**53  # beyond it a float cannot count
 CONSOLE_WIDTH = 100  # columns of a table
@@ -473,8 +472,8 @@ class Prediction(Record):
 
     @property
     def retrieved_ids(self) -> list[str]:
-        """Document IDs, best first. Those beyond the limit do not count."""
-        return cast("list[str]", self.retrieved_docs[:MAX_RETRIEVED])  # see __post_init__
+        """Document IDs, best first."""
+        return cast("list[str]", self.retrieved_docs)  # see __post_init__
 
 
 def convert_ids(field: str, values: Iterable[Any]) -> list[str]:
@@ -1015,10 +1014,8 @@ def explain_not_found(path: str, pattern: str) -> str:
         problem += f" in {folder}"
     if pattern:
         problem += f": expected {pattern}"
-    written = re.compile(r"_(evaluation|judgements|leaderboard|grades|graded)\b")  # by this program
     with suppress(OSError):  # the folder may not be there, or may not be listed
-        names = [other for other in sorted(os.listdir(folder)) if not written.search(other)]
-        similar = difflib.get_close_matches(name, names)
+        similar = difflib.get_close_matches(name, sorted(os.listdir(folder)))
         if similar:
             problem += f"; found {', '.join(similar)}"
     return problem
@@ -6310,9 +6307,9 @@ def is_split(name: str) -> bool:
     return name in (*SPLITS, *find_splits())
 
 
-def find_splits(root: str = "") -> list[str]:
+def find_splits() -> list[str]:
     """Return the splits that have questions, the usual ones first."""
-    names = find_files(root, QUESTIONS_FILE.format(split="*"))
+    names = find_files("", QUESTIONS_FILE.format(split="*"))
     found = [name for name in names if re.fullmatch(SPLIT_NAME, name)]
     return sorted(found, key=[*SPLITS, *found].index)
 
@@ -6620,11 +6617,11 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
 
 def check_prediction_ids(split: Split, predictions: Predictions) -> list[WarningRecord]:
     swapped = []
-    lacking: dict[str, None] = {}
+    lacking = []
     for question in split.questions:
         prediction = predictions.rows.get(question.question_id)
         if prediction is None:
-            lacking[question.question_id] = None
+            lacking.append(question.question_id)
         elif fold_text(prediction.question) not in ("", fold_text(question.question)):
             swapped.append(question.question_id)
     forms = match_forms(predictions.unknown[: 2 * len(split.questions)], lacking, fold_id)
@@ -6686,17 +6683,13 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
     for name, doc_id in matches.items():
         # With gold only its documents are known: an ID with another folder may be that of another document,
         # unless no gold document was retrieved.
-        lacks_folder = "/" in doc_id and "/" not in name
-        is_sure = lacks_folder or not split.has_gold or len(unknown) == len(retrieved)
+        is_sure = "/" not in name or not split.has_gold or len(unknown) == len(retrieved)
         if is_sure and not any(os.path.lexists(f"{corpus}/{name}{suffix}") for suffix in DOCUMENT_SUFFIXES):
             similar.append(f"{name} for {doc_id}")
     others = [name for name in unknown if name not in matches]
-    long = [name for name, row in rows.items() if len(row.retrieved_docs) > MAX_RETRIEVED]
-    n_beyond = sum(len(rows[name].retrieved_docs) - MAX_RETRIEVED for name in long)
     return [
         WarningRecord(DOCUMENT_FORM, similar, "write them as in the corpus"),
         WarningRecord("retrieved IDs that no document of the corpus has", [] if split.has_gold else others),
-        WarningRecord(f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count", long),
     ]
 
 
@@ -8365,14 +8358,11 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
     measures = [*LEADERBOARD_MEASURES, *more_measures]
     board = build_board(split, rows, measures, measure)
     remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems, measures)]
-    lines = describe_warnings(split.warnings)
-    for submission in submissions:
-        lines += prefix_lines(submission.name, describe_warnings(submission.warnings))
     parts = [
         build_attention_part(gradebook.concerns),
         board._replace(lines=remarks),
         build_question_part(gradebook),
-        Part("Data warnings", lines=lines, place="folded"),
+        Part("Data warnings", lines=describe_warnings(split.warnings), place="folded"),
     ]
     csv_rows = [build_board_csv_row(row, measures) for row in rows]
     n_graded = sum(bool(submission.systems) for submission in submissions)
@@ -8383,8 +8373,7 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
         parts,
         header=list(csv_rows[0]),
         rows=lambda: [list(cells.values()) for cells in csv_rows],
-        facts=build_run_facts(gradebook, systems)
-        | {"Submissions": counts, "Median of the class": median, "Data warnings": str(len(lines))},
+        facts=build_run_facts(gradebook, systems) | {"Submissions": counts, "Median of the class": median},
     )
 
 
@@ -8787,7 +8776,6 @@ def describe_certainty(
     fewer: dict[int, list[str]] = defaultdict(list)
     for measure in measures:
         means = [system.find_mean(measure) for system in systems]
-        # A mean by a second marker has no interval, and so no documents that one rests on
         number = min((mean.n_clusters for mean in means if mean.n_clusters), default=n_documents)
         if number < n_documents:
             fewer[number].append(measure.title)
@@ -8907,13 +8895,9 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
 
 
 def build_run_facts(gradebook: Gradebook, systems: Sequence[System]) -> dict[str, str]:
-    judgements = [answer.judgement for answer in list_answers(systems)]
-    replies = [judgement.reply for judgement in judgements if judgement and judgement.reply]
-    newest = max((str(reply.time or "") for reply in replies), default="")
     return {
         "Split": gradebook.split.name,
         "Judge": gradebook.judging.model or "none",
-        "Newest judgement": f"{newest[:16].replace('T', ' ')} UTC" if newest else "none",
         "Questions": str(len(gradebook.split.questions)),
         "Systems": str(len(systems)),
     }
