@@ -207,16 +207,13 @@ SAMPLE_SIZE = 100  # rows of a file whose fields are looked at, and fields of ea
 
 MAX_ANSWER_CHARS = 20_000  # of an answer that are judged
 MAX_FILE_BYTES = 1_000_000_000
-MIN_SUBMISSION_BYTES = 10_000_000  # that a file of a submission may have, and more with many questions
-QUESTION_BYTES = 20_000
+MAX_SUBMISSION_BYTES = 100_000_000  # of each of its files
 MIN_CLASS = 10  # submissions, for statistics of the questions
 MAX_NAMES_SHOWN = 10  # more are counted
 MAX_SHOWN_CHARS = 200  # of a text from a file, in a line of output
 MIN_ALIKE = 3  # answers or questions; fewer may be alike by chance
-MAX_NAME_BYTES = 150  # of a folder to write
 MAX_CRITERION_CHARS = 40  # of the name of a criterion: it is a heading
-MAX_SYSTEMS = 10  # of a submission that are graded; --systems chooses
-MAX_RETRIEVED = 1_000  # documents of a prediction that count
+MAX_SYSTEMS = 10  # of a submission; --systems chooses
 MAX_SYSTEMS_SHOWN = 10  # with more, the console lists significant differences only
 MAX_AMOUNT = 2**53  # beyond it a float cannot count
 CONSOLE_WIDTH = 100  # columns of a table
@@ -463,8 +460,8 @@ class Prediction(Record):
 
     @property
     def retrieved_ids(self) -> list[str]:
-        """Document IDs, best first. Those beyond the limit do not count."""
-        return cast("list[str]", self.retrieved_docs[:MAX_RETRIEVED])  # see __post_init__
+        """Document IDs, best first."""
+        return cast("list[str]", self.retrieved_docs)  # see __post_init__
 
 
 def convert_ids(field: str, values: Iterable[Any]) -> list[str]:
@@ -1010,10 +1007,8 @@ def explain_not_found(path: str, pattern: str) -> str:
         problem += f" in {folder}"
     if pattern:
         problem += f": expected {pattern}"
-    written = re.compile(r"_(evaluation|judgements|leaderboard|grades|graded)\b")  # by this program
     with suppress(OSError):  # the folder may not be there, or may not be listed
-        names = [other for other in sorted(os.listdir(folder)) if not written.search(other)]
-        similar = difflib.get_close_matches(name, names)
+        similar = difflib.get_close_matches(name, sorted(os.listdir(folder)))
         if similar:
             problem += f"; found {', '.join(similar)}"
     return problem
@@ -1439,7 +1434,7 @@ def read_document_file(path: str, problems: list[str]) -> tuple[Document, str]:
 def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
     """Read the documents whose ID or path matches a pattern; it is a problem if there is none."""
     documents: dict[str, Document] = {}
-    for path in find_documents(problems):
+    for path in find_documents():
         doc_id = unicodedata.normalize("NFC", path.relative_to(CORPUS_DIR).with_suffix("").as_posix())
         is_match = fnmatch(doc_id, pattern) or fnmatch(path.as_posix(), pattern)
         if is_match and doc_id not in documents:  # x.json comes before x.txt
@@ -1449,15 +1444,10 @@ def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
     return documents
 
 
-def find_documents(problems: list[str]) -> list[Path]:
+def find_documents() -> list[Path]:
     """Return the files of the corpus that hold documents, in alphabetical order."""
-    paths: list[Path] = []
-    errors: list[OSError] = []
-    for folder, _, names in os.walk(CORPUS_DIR, onerror=errors.append):
-        paths += [Path(folder, name) for name in names if Path(name).suffix in DOCUMENT_SUFFIXES]
-    for error in errors if os.path.isdir(CORPUS_DIR) else ():
-        problems.append(f"{error.filename}: cannot be read: {error.strerror}")
-    return [path for path in sorted(paths) if path.exists() and is_inside(CORPUS_DIR, path)]
+    paths = [path for path in sorted(Path(CORPUS_DIR).rglob("*")) if path.suffix in DOCUMENT_SUFFIXES]
+    return [path for path in paths if path.exists() and is_inside(CORPUS_DIR, path)]
 
 
 # -- Writing
@@ -6145,7 +6135,6 @@ class Submission(msgspec.Struct):
     last: LastGrade = NO_LAST_GRADE
     names: list[str] = []  # of the systems to grade
     files: dict[str, str] = {}  # the systems that it has -> the paths of their files
-    others: list[str] = []  # the systems among them that are not graded
     found: list[str] = []  # all files and folders in it
     systems: list[System] = []
     problems: list[str] = []  # each keeps one system out, and no other
@@ -6154,12 +6143,9 @@ class Submission(msgspec.Struct):
 
     @property
     def reasons(self) -> list[str]:
-        """The problems as seen from within its folder: "dev_x_output.json, line 3: JSON is cut off"."""
-        reasons = []
-        for text in self.problems:
-            text = text.removeprefix(f"{self.folder}: ").removeprefix(f"{self.folder}/")
-            reasons.append(re.sub(r":([0-9]+): ", r", line \1: ", text, count=1))
-        return reasons
+        """The problems as seen from within its folder: "dev_x_output.json:3: JSON is cut off"."""
+        folder = self.folder
+        return [text.removeprefix(f"{folder}: ").removeprefix(f"{folder}/") for text in self.problems]
 
     @property
     def warnings(self) -> list[WarningRecord]:
@@ -6230,9 +6216,7 @@ class CheckInputs(Command):
             ungraded = []
         console.error(*shorten_problems([*problems, *ungraded]))
         console.warn(*split.warnings, *warn_about_equal_predictions(submissions))
-        for submission in submissions:
-            beside = WarningRecord("files beside, not graded", find_files_beside(split, submission))
-            console.warn(*submission.warnings, *list_warnings(submission.folder, [beside]))
+        console.warn(*flatten(submission.warnings for submission in submissions))
         for submission in submissions:
             texts = {system.name: describe_submitted(split, system) for system in submission.systems}
             for name in submission.names:
@@ -6250,14 +6234,12 @@ class CheckInputs(Command):
         split = self.options.split
         problems: list[str] = []
         questions, _ = read_questions(split, problems)
-        documents = find_documents(problems)
-        if problems:
-            raise InputError(problems)
+        raise_problems(problems)
         if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
             raise UsageError(f"{folder} is not an empty folder: name another one, or move it away")
         program = Path(__file__).resolve()
         contents = {"evaluation.py": program.read_bytes}
-        contents |= {path.as_posix(): path.read_bytes for path in documents}
+        contents |= {path.as_posix(): path.read_bytes for path in find_documents()}
         rows = [{"question_id": row.question_id, "question": row.question} for row in questions]
         lines = b"".join(encode_json(row) + b"\n" for row in rows)
         contents[QUESTIONS_FILE.format(split=split)] = io.BytesIO(lines).read
@@ -6290,11 +6272,11 @@ def is_split(name: str) -> bool:
     return name in (*SPLITS, *find_splits())
 
 
-def find_splits(root: str = "") -> list[str]:
+def find_splits() -> list[str]:
     """Return the splits that have questions, the usual ones first."""
-    names = find_files(root, QUESTIONS_FILE.format(split="*"))
+    names = find_files("", QUESTIONS_FILE.format(split="*"))
     found = [name for name in names if re.fullmatch(SPLIT_NAME, name)]
-    return [name for name in SPLITS if name in found] + [name for name in found if name not in SPLITS]
+    return sorted(found, key=[*SPLITS, *found].index)
 
 
 def advise_on_split(name: str, commands: Iterable[str] = ()) -> str:
@@ -6409,10 +6391,7 @@ def fold_folder(name: str) -> str:
 
 def make_safe_name(text: str) -> str:
     """Return a name that a folder can have on any system."""
-    name = re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(text).strip(" ."))
-    name = name.encode()[:MAX_NAME_BYTES].decode(errors="ignore").rstrip(".")
-    is_reserved = re.fullmatch(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", name)  # by Windows
-    return f"_{name}" if is_reserved or not name else name
+    return re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(text).strip(" .")) or "_"
 
 
 def read_submission(split: Split, submission: Submission, options: InputOptions) -> None:
@@ -6420,21 +6399,18 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
     if submission.name:
         open_folder(submission)
     submission.files = find_systems(submission.folder, split.name)
-    found = list(submission.files)
-    submission.names = found
+    submission.names = list(submission.files)
     if options.systems:
         submission.names = sorted(set(options.systems), key=compute_system_order)
-    elif submission.name and not found:
+    elif submission.name and not submission.files:
         raise InputError([explain_no_predictions(submission, split)])
-    elif submission.name:
-        submission.names = found[:MAX_SYSTEMS]
-        if FINAL_SYSTEM in found[MAX_SYSTEMS:]:
-            submission.names[-1] = FINAL_SYSTEM
-    submission.others = [name for name in found if name not in submission.names]
-    if submission.others and not options.systems:
-        kind = f"more than {MAX_SYSTEMS} systems, not graded: {shorten_names(submission.others)}"
-        warning = WarningRecord(kind, advice="choose with --systems", file=submission.folder)
-        submission.notices.append(warning)
+    elif submission.name and len(submission.files) > MAX_SYSTEMS:
+        what = f"{len(submission.files)} systems, more than {MAX_SYSTEMS}: choose with --systems"
+        raise InputError([f"{submission.folder}: {what}"])
+    beside = find_files_beside(split, submission)
+    if beside:
+        kind = f"files beside, not graded: {shorten_names(beside)}"
+        submission.notices.append(WarningRecord(kind, file=submission.folder))
     for name in submission.names or ["*"]:  # if there is none, reading says that
         read_system(split, submission, name)
 
@@ -6444,15 +6420,10 @@ def open_folder(submission: Submission) -> None:
     folder = submission.folder
     if os.path.islink(folder):
         raise InputError([f"{folder}: a link: put the folder itself here"])
-    if os.path.isfile(folder):
-        raise InputError([f"{folder}: not a folder"])
-    if not os.path.exists(folder):
-        raise InputError([f"{folder}: folder not found"])
     try:
         submission.folder, submission.found = find_inner_folder(folder)
     except OSError as error:
-        reason = error.strerror or error
-        raise InputError([f"{folder}: not a readable folder of predictions: {reason}"]) from error
+        raise InputError([f"{folder}: cannot be read: {error.strerror}"]) from error
 
 
 def find_inner_folder(folder: str) -> tuple[str, list[str]]:
@@ -6477,15 +6448,12 @@ def read_system(split: Split, submission: Submission, name: str) -> None:
     """Add a system to its submission, or what is wrong with its file to the submission's problems."""
     usual = os.path.join(submission.folder, PREDICTIONS_FILE.format(split=split.name, system=name))
     path = submission.files.get(name, usual)
-    max_bytes = MAX_FILE_BYTES
-    if submission.name:
-        max_bytes = max(MIN_SUBMISSION_BYTES, QUESTION_BYTES * len(split.questions))
-        if not is_inside(submission.folder, path):
-            submission.problems.append(f"{path}: a link out of the submission's folder")
-            return
+    if submission.name and not is_inside(submission.folder, path):
+        submission.problems.append(f"{path}: a link out of the submission's folder")
+        return
     problems: list[str] = []
     pattern = PREDICTIONS_FILE.format(split=split.name, system="NAME")
-    file = read_file(path, problems, pattern, max_bytes)
+    file = read_file(path, problems, pattern, MAX_SUBMISSION_BYTES if submission.name else MAX_FILE_BYTES)
     if not problems:
         known = {question.question_id for question in split.questions}
         predictions = parse_predictions(file, known, problems)
@@ -6499,8 +6467,7 @@ def find_files_beside(split: Split, submission: Submission) -> list[str]:
     """Return the files that a student may have meant: copies of predictions, and archives."""
     graded = set(map(os.path.basename, submission.files.values()))
     pattern = rf"{re.escape(split.name)}_.+_output|(?i:\.(zip|7z|rar|tar|t?gz)$)"
-    beside = [name for name in submission.found if name not in graded and re.search(pattern, name)]
-    return beside if graded else []
+    return [name for name in submission.found if name not in graded and re.search(pattern, name)]
 
 
 def compute_system_order(name: str) -> tuple[bool, str]:
@@ -6568,18 +6535,15 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
         del documents["missing"]
     lacking = []
     strange = []
-    plain = []
     for question in questions:
         if question.rubric and not all(map(str.strip, question.rubric.level_texts)):
             levels = sorted(set(RUBRIC_LEVELS).difference(question.rubric.levels))
             lacking.append(f"{question.question_id} lacks {', '.join(levels)}")
         document = split.find_gold(question)
-        if document.sentences is not None:
-            if not all(map(document.sentences.__contains__, question.evidence_sentences)):
-                ids = sorted(set(question.evidence_sentences).difference(document.sentences))
-                strange.append(f"{question.question_id}: {', '.join(ids)} in {', '.join(question.gold_ids)}")
-        elif is_check and document.state == "plain" and question.evidence_sentences:
-            plain.append(question.question_id)
+        sentences = {} if is_check and document.state == "plain" else document.sentences
+        if sentences is not None and not sentences.keys() >= set(question.evidence_sentences):
+            ids = sorted(set(question.evidence_sentences).difference(sentences))
+            strange.append(f"{question.question_id}: {', '.join(ids)} in {', '.join(question.gold_ids)}")
     drafted = [row for row in questions if row.synthetic is True and row.reviewed is not True]
     warnings = {
         "question IDs that occur more than once": find_repeated(row.question_id for row in questions),
@@ -6589,7 +6553,6 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
         "gold documents outside the corpus folder, not opened": documents["outside"],
         "gold documents that look like JSON but cannot be read as it": documents["malformed"],
         "questions with gold sentences that are not in their document": strange,
-        "questions with gold sentences of a plain text, which has none": plain,
         "questions without evidence_sentences, which count as none": [
             row.question_id for row in questions if row.lacks_evidence
         ],
@@ -6614,15 +6577,13 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
 
 def check_prediction_ids(split: Split, predictions: Predictions) -> list[WarningRecord]:
     swapped = []
-    lacking: dict[str, None] = {}
+    lacking = []
     for question in split.questions:
         prediction = predictions.rows.get(question.question_id)
         if prediction is None:
-            lacking[question.question_id] = None
-        elif prediction.question not in ("", question.question):
-            text = fold_text(prediction.question)
-            if text and text != fold_text(question.question):
-                swapped.append(question.question_id)
+            lacking.append(question.question_id)
+        elif fold_text(prediction.question) not in ("", fold_text(question.question)):
+            swapped.append(question.question_id)
     forms = match_forms(predictions.unknown[: 2 * len(split.questions)], lacking, fold_id)
     renamed = [f"{name} for {question_id}" for name, question_id in forms.items()]
     meant = set(forms.values())
@@ -6642,8 +6603,6 @@ def check_answers(rows: Mapping[str, Prediction]) -> list[WarningRecord]:
     answers = {row.answer.strip() for row in rows.values()}
     alike = list(rows) if len(rows) >= MIN_ALIKE and len(answers) == 1 else []
     equal = WarningRecord("all answers are the same", alike, "check the system that gave them")
-    if all(map(is_blank, answers)):
-        equal = WarningRecord("all answers are blank", alike, "fill in `answer`")
     cut = [name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS]
     return [equal, WarningRecord(f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off", cut)]
 
@@ -6684,17 +6643,13 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
     for name, doc_id in matches.items():
         # With gold only its documents are known: an ID with another folder may be that of another document,
         # unless no gold document was retrieved.
-        lacks_folder = "/" in doc_id and "/" not in name
-        is_sure = lacks_folder or not split.has_gold or len(unknown) == len(retrieved)
+        is_sure = "/" not in name or not split.has_gold or len(unknown) == len(retrieved)
         if is_sure and not any(os.path.lexists(f"{corpus}/{name}{suffix}") for suffix in DOCUMENT_SUFFIXES):
             similar.append(f"{name} for {doc_id}")
     others = [name for name in unknown if name not in matches]
-    long = [name for name, row in rows.items() if len(row.retrieved_docs) > MAX_RETRIEVED]
-    n_beyond = sum(len(rows[name].retrieved_docs) - MAX_RETRIEVED for name in long)
     return [
         WarningRecord(DOCUMENT_FORM, similar, "write them as in the corpus"),
         WarningRecord("retrieved IDs that no document of the corpus has", [] if split.has_gold else others),
-        WarningRecord(f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count", long),
     ]
 
 
@@ -6732,18 +6687,15 @@ def find_citable(split: Split, doc_ids: Sequence[str]) -> tuple[set[str], bool]:
 
 def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[str]:
     """Return the answers that cite more than half of their document, if that is so on average."""
-    sizes = [len(document.sentences) for document in split.documents.values() if document.sentences]
-    most = max((len(row.evidence_sentences) for row in rows.values()), default=0)
-    if 2 * most <= min(sizes, default=0):
-        return []  # as nearly always
-    gold = {row.question_id: (row.doc_id, len(row.evidence_sentences)) for row in split.questions}
     shares: dict[str, float] = {}
-    for question_id, row in rows.items():
-        doc_id, n_gold = gold.get(question_id, ("", 0))
-        sentences = split.find_document(doc_id or "".join(row.retrieved_ids[:1])).sentences or {}
+    for question in split.questions:
+        row = rows.get(question.question_id, NO_PREDICTION)
+        sentences = split.find_document(question.doc_id or "".join(row.retrieved_ids[:1])).sentences or {}
         # A short document, or one that is mostly gold, says nothing.
-        if row.evidence_sentences and len(sentences) >= max(MIN_ALIKE, 2 * n_gold):
-            shares[question_id] = len(sentences.keys() & row.evidence_sentences) / len(sentences)
+        enough = max(MIN_ALIKE, 2 * len(question.evidence_sentences))
+        if row.evidence_sentences and len(sentences) >= enough:
+            cited = sentences.keys() & row.evidence_sentences
+            shares[question.question_id] = len(cited) / len(sentences)
     names = [f"{100 * share:.0f} % for {question_id}" for question_id, share in shares.items() if share > 0.5]
     return names if 2 * sum(shares.values()) > len(shares) else []
 
@@ -7221,9 +7173,6 @@ class GradeSplit(Command):
         else:
             lines.append(render_split_text(self.submissions[0], self.split))
             lines.append(render_text([self.baseline_part]))
-        systems = filter(self.options.asks_about, self.systems)
-        for unequal in find_unequal_decisions(systems, self.split.criteria):
-            lines.append(escape_console(f"{unequal.system.title}: Overridden {unequal.text}"))
         return "\n".join(filter(None, lines))
 
     def remarks(self) -> list[WarningRecord]:
@@ -7956,7 +7905,7 @@ def index_answers(split: Split, submissions: Sequence[Submission], options: Spli
     for submission in submissions:
         if submission.name and len(submission.names) < 2:
             index.titles[submission.name] = join_folder(submission.name, *submission.names)
-        for name in (*submission.names, *submission.others):
+        for name in (*submission.names, *submission.files):
             title = join_folder(submission.name, name)
             index.titles[title] = title
         for system, question in itertools.product(submission.systems, split.questions):
@@ -8061,34 +8010,6 @@ def fold_cell(name: str) -> str:
     return text.removeprefix("'")
 
 
-class UnequalDecision(NamedTuple):
-    system: System
-    question_id: str
-    text: str
-
-
-def find_unequal_decisions(
-    systems: Iterable[System], criteria: Iterable[SplitCriterion]
-) -> list[UnequalDecision]:
-    """Return overridden answers that others gave, too, and have another score for. Not for students."""
-    answers = [(system, answer) for system in systems for answer in system.answers]
-    decided = set(flatten(answer.decisions for _, answer in answers))
-    decisions = []
-    for criterion in criteria:
-        groups: dict[str, list[tuple[System, GradedAnswer]]] = defaultdict(list)
-        for system, answer in answers if criterion.name in decided else ():
-            groups[answer.identify(criterion)].append((system, answer))
-        for answer_id, group in groups.items():
-            for system, answer in group:
-                score = answer.find_score(criterion)
-                others = [other.title for other, copy in group if copy.find_score(criterion) != score]
-                if others and answer.find_decision(criterion):
-                    what = f"the same answer (answer_id {answer_id}) keeps another score"
-                    text = f"{answer.id}: {criterion.prefix}{what}: {shorten_names(others)}"
-                    decisions.append(UnequalDecision(system, answer.id, text))
-    return decisions
-
-
 # -- The label sheet
 
 
@@ -8142,7 +8063,7 @@ def build_sheet_row(question: Question, prediction: Prediction) -> dict[str, obj
 
 LEADERBOARD_MEASURES = (COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE, *RETRIEVAL_MEASURES)
 COUNTS = {"Judged": "scored", "Missing": "missing", "Flagged": "flagged", "Overridden": "overridden"}
-NOT_ON_CONSOLE = {*COUNTS, "Warnings", "Status", "Reason", RETRIEVAL_MEASURES[0].title}  # it has 100 columns
+NOT_ON_CONSOLE = {*COUNTS, "Warnings", "Status", "Reason", *(row.title for row in RETRIEVAL_MEASURES)}
 
 
 class Concern(Enum):
@@ -8154,11 +8075,10 @@ class Concern(Enum):
     ALL_CITED = WarningRecord("Nearly everything cited")
     UNJUDGED = WarningRecord("Judgements missing", advice="run again, or override them")
     UNANSWERED = WarningRecord("Half of the questions or more not answered")
-    BESIDE = WarningRecord("Files beside, not graded")
+    BESIDE = WarningRecord("Not all is graded")
     FLAGGED = WarningRecord("Flagged answers", advice="read them and decide")
     EQUAL = WarningRecord("Equal predictions")
     BEST = WarningRecord("The best system counts", advice="ask for one file, or `final`")
-    UNEQUAL = WarningRecord("Overridden, but not for all with this answer")
     REJECTED = WarningRecord("Rows of people's files that do not count")
 
 
@@ -8179,7 +8099,6 @@ class Grade(NamedTuple):
     measure: Measure
     judged_by: JudgedBy
     obstacle: str  # that keeps it from having points
-    n_missing: int  # judgements
     last: LastGrade
     concerns: dict[Concern, list[LinkCell]]  # as those of a gradebook
 
@@ -8200,13 +8119,11 @@ class Grade(NamedTuple):
     def reason(self) -> str:
         texts: list[str] = []
         for concern, cells in self.concerns.items():
-            notes = [cell.note for cell in cells[:MAX_NAMES_SHOWN]]
-            if len(cells) > len(notes):
-                notes.append(f"... ({len(cells)} in all)")
+            notes = shorten_names([cell.note for cell in cells])
             kind = concern.value.kind
             if concern is Concern.UNGRADED and not (texts or self.system.answers):
                 kind = ""  # the status says it
-            texts.append(": ".join(filter(None, [kind, ", ".join(notes), concern.value.advice])))
+            texts.append(": ".join(filter(None, [kind, notes, concern.value.advice])))
         if self.obstacle and not {Concern.UNGRADED, Concern.UNJUDGED} & self.concerns.keys():
             texts.append(self.obstacle)
         if not self.system.find_mean(F1_MEASURE).is_submitted:
@@ -8225,7 +8142,6 @@ class Gradebook(msgspec.Struct):
     notice: Notice  # what differs from the last run
     concerns: dict[Concern, list[LinkCell]] = {}  # of all: whose it is, with a link, and a note
     equal_groups: Sequence[Sequence[System]] = ()  # with the same predictions
-    unequal: Sequence[UnequalDecision] = ()
     medians: dict[str, Mean] = {}  # of the means by measure
     median: float | None = None  # of the points
 
@@ -8234,9 +8150,12 @@ class BoardRow(NamedTuple):
     """A row of the leaderboard: a system, or a submission of which a system or all cannot be graded."""
 
     submission: Submission
-    system: System
-    rank: int | None
-    reason: str  # why it has no rank, or a rank with missing judgements
+    system: System = NO_SYSTEM
+    rank: int | None = None
+
+    @property
+    def reason(self) -> str:
+        return "" if self.system.answers else self.submission.reasons[0]
 
 
 def choose_measure(systems: Sequence[System]) -> Measure:
@@ -8267,31 +8186,19 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
     rows = {}
     for submission in submissions:
         for system in submission.systems:
-            reason = ""
-            if measure is not F1_MEASURE and not system.scored:
-                reason = "not judged"
-            elif not all(system.find_mean(part).is_submitted for part in parts):
-                reason = "no citations"
-            values[system.title] = None if reason else system.find_mean(measure).value
-            if system.missing:
-                outcomes = flatten(answer.outcomes.values() for answer in system.answers)
-                n_missing = sum(isinstance(outcome, Failure) for outcome in outcomes)
-                reason = f"judgements missing: {n_missing}, e.g. "
-                reason += (system.missing[0].find_failure(RUBRIC) or NOT_JUDGED).reason
-            rows[system.title] = BoardRow(submission, system, None, reason)
+            is_ranked = all(system.find_mean(part).is_submitted for part in parts)
+            is_ranked &= measure is F1_MEASURE or bool(system.scored)
+            values[system.title] = system.find_mean(measure).value if is_ranked else None
+            rows[system.title] = BoardRow(submission, system)
     ranks = rank_systems(dict(sorted(values.items())))
     ranked = [rows[title]._replace(rank=rank) for title, rank in ranks.items()]
-    faulty = [row for row in submissions if row.problems]
-    return measure, ranked + [BoardRow(row, NO_SYSTEM, None, row.reasons[0]) for row in faulty]
+    return measure, ranked + [BoardRow(submission) for submission in submissions if submission.problems]
 
 
 def complete_gradebook(gradebook: Gradebook) -> None:
     """Add what needs attention, to the gradebook and to each grade, and the medians."""
     split = gradebook.split
     grades = gradebook.grades
-    systems = flatten(submission.systems for submission in gradebook.submissions)
-    judged = [system for system in systems if system.judged]
-    gradebook.unequal = find_unequal_decisions(judged, split.criteria)
     gradebook.equal_groups = find_equal_predictions(gradebook.submissions)
     concerns = gradebook.concerns
     concerns |= {concern: [] for concern in Concern}
@@ -8318,20 +8225,19 @@ def build_grade(
     """Grade a submission. There are no points before all is judged that could change them."""
     system = choose_system(submission, measure)
     rivals = [system] if system.name == FINAL_SYSTEM else submission.systems
-    n_missing = sum(len(rival.missing) for rival in rivals)
     n_rubrics = sum(question.rubric is not None for question in split.questions)
     obstacle = ""
     if not submission.systems:
         obstacle = State.NOT_GRADED.value
     elif measure is F1_MEASURE:
-        n_missing = 0  # no judgement can change F1
-    elif n_missing:
+        obstacle = ""  # no judgement can change it
+    elif any(rival.missing for rival in rivals):
         obstacle = State.MISSING_JUDGEMENTS.value
     elif not system.scored:
         obstacle = State.NOT_JUDGED.value
     elif limit is not None and limit < n_rubrics:
         obstacle = f"{State.JUDGED_IN_PART.value}, {limit} of {n_rubrics} questions (--limit)"
-    return Grade(system, measure, judged_by, obstacle, n_missing, submission.last, {})
+    return Grade(system, measure, judged_by, obstacle, submission.last, {})
 
 
 def find_median(values: Iterable[float | None]) -> float | None:
@@ -8343,8 +8249,10 @@ def list_concerns(gradebook: Gradebook, submission: Submission) -> Iterator[tupl
     """Yield what needs attention about a submission, for the box on the leaderboard and for its grade."""
     split = gradebook.split
     page = submission.link_page(split)
-    for reason in (*submission.reasons, *describe_warnings(submission.notices)):
+    for reason in submission.reasons:
         yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
+    for notice in submission.notices:
+        yield Concern.BESIDE, LinkCell(submission.name, page, notice._replace(file="").describe())
     for system in submission.systems:
         title = system.title if len(submission.systems) > 1 else submission.name
         for oddity in system.oddities:
@@ -8368,12 +8276,6 @@ def list_concerns(gradebook: Gradebook, submission: Submission) -> Iterator[tupl
     names = [system.name for system in submission.systems]
     if len(names) > 1 and FINAL_SYSTEM not in names:
         yield Concern.BEST, LinkCell(submission.name, page, f"best of {len(names)} systems")
-    for decision in gradebook.unequal:
-        if decision.system.submission == submission.name:
-            link = submission.link_page(split, decision.question_id)
-            yield Concern.UNEQUAL, LinkCell(submission.name, link, decision.text)
-    for name in find_files_beside(split, submission):
-        yield Concern.BESIDE, LinkCell(submission.name, page, name)
 
 
 def build_attention_part(concerns: Mapping[Concern, Sequence[LinkCell]]) -> Part:
@@ -8404,15 +8306,11 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
     measures = [*LEADERBOARD_MEASURES, *more_measures]
     board = build_board(split, rows, measures, measure)
     remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems, measures)]
-    lines = describe_warnings(split.warnings)
-    for submission in submissions:
-        lines += prefix_lines(submission.name, describe_warnings(submission.warnings))
     parts = [
         build_attention_part(gradebook.concerns),
         board._replace(lines=remarks),
         build_question_part(gradebook),
-        Part("Data warnings", lines=lines, place="folded"),
-        build_origins_part(split, [split.file, *gradebook.people.files]),
+        Part("Data warnings", lines=describe_warnings(split.warnings), place="folded"),
     ]
     csv_rows = [build_board_csv_row(row, measures) for row in rows]
     n_graded = sum(bool(submission.systems) for submission in submissions)
@@ -8423,8 +8321,7 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
         parts,
         header=list(csv_rows[0]),
         rows=lambda: [list(cells.values()) for cells in csv_rows],
-        facts=build_run_facts(gradebook, systems)
-        | {"Submissions": counts, "Median of the class": median, "Data warnings": str(len(lines))},
+        facts=build_run_facts(gradebook, systems) | {"Submissions": counts, "Median of the class": median},
     )
 
 
@@ -8471,10 +8368,7 @@ def describe_status(system: System) -> str:
 
 
 def narrow_leaderboard(board: Part) -> Part:
-    narrow = board.select(set(board.header) - NOT_ON_CONSOLE)
-    if narrow.rows and "\n\n" in render_text_table(narrow):  # too wide for one table
-        narrow = narrow.select(set(narrow.header) - {measure.title for measure in RETRIEVAL_MEASURES})
-    return narrow._replace(lines=["", *board.lines])
+    return board.select(set(board.header) - NOT_ON_CONSOLE)._replace(lines=["", *board.lines])
 
 
 def choose_system(submission: Submission, measure: Measure) -> System:
@@ -8830,7 +8724,6 @@ def describe_certainty(
     fewer: dict[int, list[str]] = defaultdict(list)
     for measure in measures:
         means = [system.find_mean(measure) for system in systems]
-        # A mean without values rests on no documents
         number = min((mean.n_clusters for mean in means if mean.n_clusters), default=n_documents)
         if number < n_documents:
             fewer[number].append(measure.title)
@@ -8903,10 +8796,6 @@ def build_split_report(gradebook: Gradebook, submission: Submission, changes: Pa
         parts = [*list_first_parts(gradebook, submission), *parts]
     else:
         lines += describe_warnings(split.warnings)
-        files = [system.file for system in systems]
-        parts += [
-            build_origins_part(split, [split.file, *files, *gradebook.people.files]),
-        ]
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
         [*parts, Part("Warnings", lines=lines, place="warnings")],
@@ -8919,7 +8808,6 @@ def build_split_report(gradebook: Gradebook, submission: Submission, changes: Pa
 
 def list_page_warnings(split: Split, submission: Submission) -> list[str]:
     lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(submission.warnings)]
-    lines += prefix_lines("a file beside, not graded", find_files_beside(split, submission))
     for system in submission.systems:
         lines += describe_warnings(warn_about_missing(system, split.criteria))
     return lines if any(system.scored for system in submission.systems) else [*lines, "No answer was judged."]
@@ -8931,9 +8819,7 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
     system = grade.system
     measure = grade.measure
     points = f"not final: {grade.obstacle}"
-    if grade.n_missing:
-        points = f"not final: {grade.n_missing} judgement{'s' * (grade.n_missing > 1)} missing"
-    elif grade.points is not None:
+    if grade.points is not None:
         points = f"{grade.points:.2f} of 100"
     lines = []
     if len(submission.systems) > 1:
@@ -8957,23 +8843,12 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
 
 
 def build_run_facts(gradebook: Gradebook, systems: Sequence[System]) -> dict[str, str]:
-    judgements = [answer.judgement for answer in list_answers(systems)]
-    replies = [judgement.reply for judgement in judgements if judgement and judgement.reply]
-    newest = max((str(reply.time or "") for reply in replies), default="")
     return {
         "Split": gradebook.split.name,
         "Judge": gradebook.judging.model or "none",
-        "Newest judgement": f"{newest[:16].replace('T', ' ')} UTC" if newest else "none",
         "Questions": str(len(gradebook.split.questions)),
         "Systems": str(len(systems)),
     }
-
-
-def build_origins_part(split: Split, files: Iterable[InputFile]) -> Part:
-    lines = [f"{file.file}: SHA-256 {file.sha256}" for file in files]
-    lines.append(f"Corpus: {len(split.documents)} documents, SHA-256 {split.corpus_sha256}")
-    lines.append(f"evaluation.py {VERSION}")
-    return Part("Where this comes from", lines=lines, place="folded")
 
 
 def list_csv_header(
@@ -9013,26 +8888,20 @@ def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[obje
 
 # -- The page: each question with all its answers
 
-PAGE_CHARS = 8_000_000  # of one page; if it would have more, documents are shown in excerpts
-ANSWER_CHARS = 1_400  # that an answer, or a question with its rubric, takes up
-EXCERPT_CHARS = 600  # of a plain text that is not shown whole
+DOCUMENT_CHARS = 20_000  # of a longer document an excerpt is shown
+EXCERPT_CHARS = 600  # of a plain text
 
 
 def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
-    n_chars = ANSWER_CHARS * len(split.questions) * (1 + len(systems))
-    for question in split.questions:
-        document = split.find_gold(question)
-        n_chars += len(document.text) + sum(map(len, (document.sentences or {}).values()))
     for position, question in enumerate(split.questions):
         answers = {system.name: system.answers[position] for system in systems}
         facts = [f"document: {', '.join(question.gold_ids)}"]
         for facet in SHOWN_FACETS:
             if getattr(question, facet):
                 facts.append(f"{facet}: {getattr(question, facet)}".replace("_", " "))
-        document = split.find_gold(question)
         lists = {
             "Rubric": list_rubric_lines(question, answers),
-            "Gold document": list_document_lines(question, answers, document, n_chars <= PAGE_CHARS),
+            "Gold document": list_document_lines(question, answers, split.find_gold(question)),
         }
         cards = [build_answer_card(system, answers[system.name]) for system in systems]
         yield Entry(question.question_id, question.question, question.answer, cards, "; ".join(facts), lists)
@@ -9105,13 +8974,14 @@ def list_rubric_lines(question: Question, answers: Mapping[str, GradedAnswer]) -
 
 
 def list_document_lines(
-    question: Question, answers: Mapping[str, GradedAnswer], document: Document, shows_whole: bool
+    question: Question, answers: Mapping[str, GradedAnswer], document: Document
 ) -> list[Line]:
     if document.sentences is None:
         if document.state != "plain":
             return [Line("", f"The document is {document.state}: its sentences cannot be shown.")]
-        text = document.text if shows_whole else document.text[:EXCERPT_CHARS]
-        return [Line("", text if text == document.text else f"{text} …")]
+        is_long = len(document.text) > DOCUMENT_CHARS
+        return [Line("", f"{document.text[:EXCERPT_CHARS]} …" if is_long else document.text)]
+    is_long = sum(map(len, document.sentences.values())) > DOCUMENT_CHARS
     lines: list[Line] = []
     for name, text in document.sentences.items():
         is_gold = name in question.evidence_sentences
@@ -9119,7 +8989,7 @@ def list_document_lines(
         for system, answer in answers.items():
             if name in answer.prediction.evidence_sentences:
                 badges[f"cited by {system}"] = None
-        if badges or shows_whole:
+        if badges or not is_long:
             lines.append(Line(name, text, badges, is_marked=is_gold))
     n_hidden = len(document.sentences) - len(lines)
     if n_hidden:

@@ -213,7 +213,7 @@ def test_mistakes_in_gold_are_found_before_anybody_has_submitted(small: Project)
     warnings = [line.partition(f"{QUESTIONS_FILE}: ")[2] for line in outcome.err if "warning: " in line]
     assert warnings == [
         "gold documents that are not in the corpus: 1, e.g. d3",
-        "questions with gold sentences of a plain text, which has none: 1, e.g. q004",
+        "questions with gold sentences that are not in their document: 1, e.g. q004: S1 in notes",
         "questions with a blank gold answer: 1, e.g. q003",
         "questions without a rubric, not judged: 2, e.g. q002",
     ]

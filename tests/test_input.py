@@ -91,14 +91,14 @@ def test_a_device_and_a_journal_that_is_a_fifo(small: Project, monkeypatch: pyte
 
 
 def test_a_submission_has_a_largest_size(small: Project) -> None:
-    """20 KB a question, at least 10 MB. The user's own files may have 1 GB."""
-    rows = {"q001": {"answer": "x" * 10_000_000}}
+    """100 MB. The user's own files may have 1 GB."""
+    rows = {"q001": {"answer": "x" * 100_000_000}}
     small.predictions("simple", rows)
     small.submission("s/anna", strong=rows)
-    small.submission("s/bob", strong={"q001": {"answer": "x" * 9_900_000}})
+    small.submission("s/bob", strong={"q001": {"answer": "x" * 99_900_000}})
     assert small.run("dev", "--systems", "simple").code == 0
     outcome = small.run("dev", "--submissions", "s/anna", "s/bob", "--judge")
-    assert mentions(outcome.err, "s/anna/dev_strong_output.json: cannot be read: 10 MB, more than 10")
+    assert mentions(outcome.err, "s/anna/dev_strong_output.json: cannot be read: 100 MB, more than 100")
     assert "1 of 2 submissions graded; not graded: anna" in outcome.out
 
 

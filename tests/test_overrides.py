@@ -213,24 +213,21 @@ def scores_of(project: Project, name: str) -> list[int]:
 
 
 def test_equal_answers_get_equal_appeals(classmates: Project, judge_with: JudgeWith) -> None:
-    """An override names who gave the same answer; without a submission it is theirs, too."""
+    """An override without a submission is of all who gave the same answer; pages name nobody else."""
     judge_with({"ann/own": [3, 3], "bob/own": [2, 2], "cem/own": [1, 2]})
     override(classmates, "bob,q002,4,Appeal.", first_column="submission")
-    outcome = run(classmates, *CLASS, "--report", "html", "md", "csv")
+    run(classmates, *CLASS, "--report", "html", "md", "csv")
     rows = classmates.read(f"dev_graded/bob/{RESULTS}")["own"]["llm_judge"]["per_question"]
     answer_id = rows[1]["answer_id"]
-    line = f"bob/own: Overridden q002: the same answer (answer_id {answer_id}) keeps another score: cem/own"
-    assert line in outcome.out.splitlines()
     pages = [path for path in classmates.folder.glob("dev_graded/bob/*") if "cem" in path.read_text("utf-8")]
     assert pages == []
     header = "submission,question_id,score,reason,answer_id"
     for_all = f",q002,4,Appeal.,{answer_id}"
     classmates.write(FILE, f"{header}\n{for_all}\n")
-    outcome = run(classmates, *CLASS)
+    run(classmates, *CLASS)
     assert [scores_of(classmates, name) for name in ("bob", "cem")] == [[2, 4], [1, 4]]
-    assert "keeps another score" not in outcome.out
     classmates.write(FILE, f"{header}\n{for_all}\ncem,q002,1,Copied.,\n")
-    assert "bob/own: Overridden q002: the same answer" in run(classmates, *CLASS).out
+    run(classmates, *CLASS)
     assert [scores_of(classmates, name) for name in ("bob", "cem")] == [[2, 4], [1, 1]]
     classmates.write(FILE, f"{header}\n{for_all}\n{for_all}\n,q001,4,So.,{answer_id}\n")
     outcome = run(classmates, *CLASS)

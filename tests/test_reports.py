@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import logging
 import os
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from conftest import QUESTIONS_FILE, JudgeWith, Outcome, Project, Serve, document, mentions, pasted, question
+from conftest import JudgeWith, Outcome, Project, Serve, document, mentions, pasted, question
 from groq_server import Call, Reply, score_reply
 
 RESULTS = "dev_evaluation.json"
@@ -130,12 +129,7 @@ def test_markdown(hostile: Project) -> None:
     assert mentions(lines, "dev\\_simple\\_output.json", "4, e.g. =cmd\\|' /C calc'!A0")
     assert mentions(lines, "judging failed: q4 (1 in all, each counts 0), e.g. no score in ")
     assert "- strong: Flagged =cmd\\|' /C calc'!A0 (score-like, role-like): 3" in lines
-    origins = page.partition("\n## Where this comes from\n\n")[2].splitlines()
     run = outcome.results["strong"]["run"]
-    for file in (QUESTIONS_FILE, "dev_strong_output.json"):
-        digest = hashlib.sha256(hostile.files()[file]).hexdigest()
-        assert f"- {file}: SHA-256 {digest}".replace("_", "\\_") in origins
-    assert f"- Corpus: 5 documents, SHA-256 {run['corpus']['sha256']}" in origins
     judge = f"judge:llama-3.1-8b-instant\\|repeats:1\\|prompt:{run['prompt_hash'][:8]}"
     assert f"- Answer\\|{judge}\\|v:{evaluation.VERSION}" in lines
     assert outcome.code == 3
@@ -290,5 +284,5 @@ def test_every_submission_has_its_reports(two: Project) -> None:
     assert outcome.code == 0
     two.write("ann/dev_own_output.json", "{")
     two.run(*BOTH, "--report", "md")
-    warning = "- not graded: dev\\_own\\_output.json, line 1: JSON is cut off"
+    warning = "- not graded: dev\\_own\\_output.json:1: JSON is cut off"
     assert warning in text_of(two, f"{ann}/{MARKDOWN}").splitlines()

@@ -200,11 +200,11 @@ Loaded 2 questions
 LEADERBOARD
 ============================================================
 
-Rank  Submission  System  Combined  Answer       Evidence             F1     Recall@5 %
-   1  ann         strong     1.000    5.00          1.000          1.000          100.0
-   2  bob         strong     0.550    3.00          0.500          0.500           50.0
- n/a  bob         empty      0.100    1.00  not submitted  not submitted  not submitted
- n/a  cem         simple     0.500    5.00  not submitted  not submitted  not submitted
+Rank  Submission  System  Combined  Answer       Evidence             F1
+   1  ann         strong     1.000    5.00          1.000          1.000
+   2  bob         strong     0.550    3.00          0.500          0.500
+ n/a  bob         empty      0.100    1.00  not submitted  not submitted
+ n/a  cem         simple     0.500    5.00  not submitted  not submitted
 
 Ranked by: Combined
 No intervals: fewer than 5 documents: 2.
@@ -229,7 +229,7 @@ def test_console_and_files_of_judged_submissions(three: Project, serve: Serve) -
     server = serve(judge_by_reference)
     assert (three.run(*THREE).out, three.files(), server.calls) == (outcome.out, written, [])
     assert outcome.code == 0
-    lines = iter(outcome.out.splitlines())  # measures that are new stand behind Recall@5, or in a table below
+    lines = iter(outcome.out.splitlines())  # measures that are new stand behind F1, or in a table below
     for expected in CONSOLE.splitlines():
         assert any(line.startswith(expected) for line in lines), expected
 
@@ -245,9 +245,8 @@ def test_only_new_answers_are_asked_about(three: Project, serve: Serve) -> None:
     three.submission("in/eve", strong={"q001": CORRECT["q001"], "q002": {"answer": "New."}})
     three.submission("in/fay", strong={"q001": {"answer": "New."}, "q002": {"answer": "Newer."}})
     assert three.run(*THREE, GROQ_API_KEY="").code == 3
-    reason = "judgements missing: {}, e.g. not in the journal"
-    rows = leaderboard(three, "submission", "rank", "judged", "missing", "reason")
-    assert {("eve", "3", "1", "1", reason.format(1)), ("fay", "", "0", "2", reason.format(2))} <= set(rows)
+    rows = leaderboard(three, "submission", "rank", "judged", "missing")
+    assert {("eve", "3", "1", "1"), ("fay", "", "0", "2")} <= set(rows)
 
 
 def test_a_submission_is_graded_like_files_in_the_current_directory(three: Project) -> None:
@@ -270,8 +269,8 @@ def test_judge_names_the_systems_to_judge(three: Project, serve: Serve) -> None:
     assert leaderboard(three, "rank", "submission", "system", "combined", "judged", "reason") == [
         ("1", "cem", "simple", "0.5", "2", ""),
         ("2", "bob", "empty", "0.1", "2", ""),
-        ("", "ann", "strong", "", "0", "not judged"),
-        ("", "bob", "strong", "", "0", "not judged"),
+        ("", "ann", "strong", "", "0", ""),
+        ("", "bob", "strong", "", "0", ""),
         ("", "aa", "", "", "0", "no predictions: expected dev_NAME_output.json, found nothing"),
     ]
     (three.folder / "in" / "aa").rmdir()
@@ -292,13 +291,8 @@ def test_missing_judgements_flags_and_warnings_are_counted(course: Project, judg
         " dan strong 2 0 0 1",
         " eve strong 0 2 0 0",
     ]
-    missing = "judgements missing: {}, e.g. HTTP 413"
-    reasons = [missing.format(1), "no citations", "no citations", missing.format(2)]
-    assert [reason[:36] for (reason,) in leaderboard(course, "reason")] == reasons
     assert outcome.out.endswith("\n3 of 3 submissions graded\n")
     assert (outcome.code, mentions(outcome.err, "ann/dev_strong_output.json", "q002")) == (3, True)
-    warnings = (course.folder / MARKDOWN).read_text("utf-8").partition("\n## Data warnings\n\n")[2]
-    assert warnings.startswith("- dan: dan/dev\\_empty\\_output.json: questions without a prediction")
 
 
 NOTE = {"batch_file": "f", "requests": [["k", "strong", "q001", "written", 0]], "batch": "b", "model": "m"}
@@ -387,10 +381,10 @@ def test_ranking(project: Project, judge_with: JudgeWith, submitted: str, ranks:
 WHOLE_CSV = """\
 rank,submission,system,status,combined,low,high,answer,evidence,f1,recall_at_1,recall_at_5,judged,missing,flagged,warnings,reason
 1,ann,strong,graded,1.0,0.429328,1.0,5.0,1.0,1.0,100.0,100.0,5,0,0,0,
-,'=1+2,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,no citations
-,ann,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,no citations
-,'=1+2,,not graded,,,,,,,,,0,0,0,0,"dev_bad_output.json, line 3: JSON is cut off"
-,no_one,,not graded,,,,,,,,,0,0,0,0,folder not found
+,'=1+2,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,
+,ann,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,
+,'=1+2,,not graded,,,,,,,,,0,0,0,0,"dev_bad_output.json:3: JSON is cut off"
+,no_one,,not graded,,,,,,,,,0,0,0,0,cannot be read: No such file or directory
 """
 TOP = """\
 # Leaderboard of the dev split
@@ -399,7 +393,8 @@ TOP = """\
 
 | What | Where |
 | --- | --- |
-| Not graded: 2 | =1+2: dev\\_bad\\_output.json, line 3: JSON is cut off; no\\_one: folder not found |
+| Not graded: 2 | =1+2: dev\\_bad\\_output.json:3: JSON is cut off; \
+no\\_one: cannot be read: No such file or directory |
 | Equal predictions: 2 | =1+2: ann/own; ann/own: =1+2/own |
 | The best system counts: 1; ask for one file, or \\`final\\` | ann: best of 2 systems |
 
@@ -411,10 +406,10 @@ IN_MARKDOWN = """\
 | Rank | Submission | System | Status | Combined | Answer | Evidence | F1 | Recall@1 % | Recall@5 % |...| Judged | Missing | Flagged | Overridden | Warnings | Reason |
 | --- |...| --- |
 | 1 | ann | strong | graded | 1.000 [0.429, 1.000] | 5.00 | 1.000 | 1.000 | 100.0 | 100.0 |...| 5 | 0 | 0 | 0 | 0 |  |
-| n/a | =1+2 | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 | no citations |
-| n/a | ann | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 | no citations |
-| n/a | =1+2 |  | not graded | n/a |...| 0 | dev\\_bad\\_output.json, line 3: JSON is cut off |
-| n/a | no\\_one |  | not graded | n/a | n/a | n/a | n/a |...| 0 | 0 | 0 | 0 | 0 | folder not found |
+| n/a | =1+2 | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 |  |
+| n/a | ann | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 |  |
+| n/a | =1+2 |  | not graded | n/a |...| 0 | dev\\_bad\\_output.json:3: JSON is cut off |
+| n/a | no\\_one |  | not graded | n/a | n/a | n/a | n/a |...| 0 | 0 | 0 | 0 | 0 | cannot be read: No such file or directory |
 """  # noqa: E501
 BELOW = """
 - Ranked by: Combined
@@ -427,9 +422,9 @@ BELOW = """
 """
 POINTS = """\
 submission,points,previous,system,status,reason,flagged,decisions,page
-'=1+2,50.0,,own,graded,"Not graded: dev_bad_output.json, line 3: JSON is cut off; Equal predictions: ann/own; no citations, which counts 0",0,0,dev_graded/=1+2/dev_evaluation.html
+'=1+2,50.0,,own,graded,"Not graded: dev_bad_output.json:3: JSON is cut off; Equal predictions: ann/own; no citations, which counts 0",0,0,dev_graded/=1+2/dev_evaluation.html
 ann,100.0,,strong,graded,"Equal predictions: =1+2/own; The best system counts: best of 2 systems: ask for one file, or `final`",0,0,dev_graded/ann/dev_evaluation.html
-no_one,,,,not graded,folder not found,0,0,dev_graded/no_one/dev_evaluation.html
+no_one,,,,not graded,cannot be read: No such file or directory,0,0,dev_graded/no_one/dev_evaluation.html
 """  # noqa: E501
 
 
@@ -448,14 +443,12 @@ def test_leaderboard_files_of_judged_submissions(project: Project, serve: Serve)
     assert leaderboard(project, *names) == list(map(tuple, rows))
     assert files[GRADES].decode("utf-8-sig").replace("\r\n", "\n") == POINTS
     page = re.sub(r"- Answer\\\|judge:.*", "- ORIGIN", files[MARKDOWN].decode())
-    page, _, sources = page.partition(BELOW)
+    page = page.removesuffix(BELOW)
     top, table = page[: len(TOP)], page[len(TOP) :]
     assert top == TOP
     for line, expected in zip(table.splitlines(), IN_MARKDOWN.splitlines(), strict=True):
         start, end = expected.split("...")
         assert (line[: len(start)], line[-len(end) :]) == (start, end)
-    inputs = project.read(f"dev_graded/ann/{RESULTS}")["own"]["run"]["inputs"]
-    assert inputs[0]["sha256"] in sources
 
 
 # ------------------------------------------------------------------ Names
@@ -469,11 +462,8 @@ SAFE_NAMES = {  # name of a folder -> name of the folder for its results
     "[a](b)": "[a](b)",
     "a\\..\\b": "a_.._b",
     "e\u200b\x1b[2J": "e_u200b_x1b[2J",
-    "NUL": "_NUL",
-    "aux.txt": "_aux.txt",
-    f"{'x' * 149}..z": "x" * 149,
     "z. .": "z",
-    LONG: LONG[:150],
+    LONG: LONG,
 }
 
 
@@ -496,7 +486,7 @@ def test_names_are_shown_as_they_are_and_safe_in_every_path(course: Project) -> 
     for cell in (r"\*a\* \_b\_ \~c\~ \`d\` 灯 ", r"\<b\>\&lt;", r"[a]\(b)", r"a\|b", "z. ."):
         assert f"\n| 1 | {cell} | strong | " in page
     assert "\x1b" not in outcome.out + "".join(outcome.err) + page
-    assert outcome.out.endswith("\n12 of 13 submissions graded; not graded: no <i>\\x1b\n")
+    assert outcome.out.endswith("\n9 of 10 submissions graded; not graded: no <i>\\x1b\n")
 
 
 @posix_only
@@ -575,7 +565,6 @@ def test_equal_names_are_told_apart(
         ),
         "a dot": pytest.param(["team", "team."], "in/team, in/team.", marks=posix_only),
         "a name of a folder and its parent": (["a/t", "b/t", "c/a-t"], "in/a/t, in/c/a-t"),
-        "the same long beginning": (["x" * 160, "x" * 161], f"in/{'x' * 160}, in/{'x' * 161}"),
     },
 )
 def test_equal_names_are_a_problem(course: Project, folders: list[str], named: str) -> None:
@@ -637,7 +626,7 @@ def test_what_a_computer_adds_is_ignored_and_every_other_argument_has_a_row(thre
     outcome = three.run(*THREE)
     assert leaderboard(three, "submission", "status", "reason")[-1] == (
         *("team.zip", "not graded"),
-        "not a folder",
+        "cannot be read: Not a directory",
     )
     assert outcome.out.endswith("\n3 of 4 submissions graded; not graded: team.zip\n")
     assert outcome.code == 3
@@ -684,20 +673,20 @@ CUT_OFF = {"strong": '{"q001": {},\n\n"q002": {"ans', "other": CORRECT}
     {
         "not UTF-8": (
             {"strong": b"\xff"},
-            "dev_strong_output.json, line 1: not UTF-8: byte 0xff; save as UTF-8, a spreadsheet as CSV UTF-8",
+            "dev_strong_output.json:1: not UTF-8: byte 0xff; save as UTF-8, a spreadsheet as CSV UTF-8",
         ),
         "a list": (
             {"strong": []},
             'dev_strong_output.json: expected an object by question ID, {"q001": {...}, ...}, got a list',
         ),
-        "an empty file": ({"strong": ""}, "dev_strong_output.json, line 1: the file is empty"),
-        "one of its files": (CUT_OFF, "dev_strong_output.json, line 3: JSON is cut off"),
+        "an empty file": ({"strong": ""}, "dev_strong_output.json:1: the file is empty"),
+        "one of its files": (CUT_OFF, "dev_strong_output.json:3: JSON is cut off"),
         "a colon missing": (
             {"strong": '{"q001": {},\n"q002" {}}'},
-            "dev_strong_output.json, line 2: not JSON: Expecting ':' delimiter at column 8",
+            "dev_strong_output.json:2: not JSON: Expecting ':' delimiter at column 8",
         ),
         "no files": ({}, "no predictions: expected dev_NAME_output.json, found nothing"),
-        "missing": (None, "folder not found"),
+        "missing": (None, "cannot be read: No such file or directory"),
     },
 )
 def test_the_other_submissions_are_graded(
@@ -731,20 +720,13 @@ def test_what_was_found_in_place_of_predictions_is_named(course: Project, file: 
 def test_a_submission_has_at_most_ten_systems(course: Project) -> None:
     names = [f"s{number:02d}" for number in range(12)]
     course.submission("in/ann", **dict.fromkeys(["zeta", *names, "strong", "final"], CORRECT))
-    copies = [f"dev_final_output ({number}).json" for number in range(10, 21)]
-    for name in copies:
-        course.write(f"in/ann/{name}", "{}")
+    course.submission("in/bob", own=CORRECT)
     outcome = course.run("dev", "--submissions", "in/*")
-    graded = [name for (name,) in leaderboard(course, "system")]
-    assert sorted(graded) == ["final", *names[:8], "strong"]
-    left_out = "not graded: s08, s09, s10, s11, zeta; choose with --systems"
-    assert mentions(outcome.err, "warning: in/ann: more than 10 systems", left_out)
-    assert (outcome.code, outcome.err[-1]) == (0, "1 warning")
-    assert leaderboard(course, "warnings")[0] == ("1",)
-    beside = (course.folder / "dev_grades.csv").read_text("utf-8").partition("Files beside, not graded: ")[2]
-    assert beside.partition('"')[0] == f"{', '.join(copies[:10])}, ... (11 in all)"
-    course.run("dev", "--submissions", "in/*", "--systems", *names)
-    assert sorted(name for (name,) in leaderboard(course, "system")) == names
+    reason = "15 systems, more than 10: choose with --systems"
+    assert leaderboard(course, "submission", "reason") == [("bob", ""), ("ann", reason)]
+    assert (outcome.code, f"in/ann: {reason}" in outcome.err) == (3, True)
+    course.run("dev", "--submissions", "in/ann", "in/bob", "--systems", *names)
+    assert sorted(filter(None, (name for (name,) in leaderboard(course, "system")))) == names
 
 
 def test_files_that_were_perhaps_meant_are_named(course: Project) -> None:
@@ -757,10 +739,12 @@ def test_files_that_were_perhaps_meant_are_named(course: Project) -> None:
         course.write(f"in/ann/{name}", "{}")
     outcome = course.run("dev", "--submissions", "in/*")
     lines = outcome.out.splitlines()
-    start = lines.index("Files beside, not graded: 2") + 1
-    assert lines[start : start + 3] == [*(f"  ann: {name}" for name in names), "Equal predictions: 2"]
+    start = lines.index("Not all is graded: 1") + 1
+    beside = f"files beside, not graded: {', '.join(names)}"
+    assert lines[start : start + 2] == [f"  ann: {beside}", "Equal predictions: 2"]
+    assert f"warning: in/ann: {beside}" in outcome.err
     outcome = course.run("check", "dev", "--submissions", "in/*")
-    assert f"warning: in/ann: files beside, not graded: 2, e.g. {names[0]}" in outcome.err
+    assert f"warning: in/ann: {beside}" in outcome.err
     assert not mentions(outcome.err, "in/bob")
 
 
@@ -771,11 +755,8 @@ def test_equal_predictions_are_found_despite_blanks_at_their_ends(course: Projec
 
 
 def test_the_leaderboard_on_the_console_is_one_table(course: Project, judge_with: JudgeWith) -> None:
-    """Where names leave no room for Recall@5, that column is left out."""
     for name in ("a" * 40, "b" * 40):
         course.submission(f"in/{name}", own=CORRECT)
-    board = blocks(course.run("dev", "--submissions", "in/*", "--judge").out)["LEADERBOARD"]
-    assert "Recall@5" in board
     scores = {f"in/{letter * 40}/own": [4, 4] for letter in "ab"}
     for path in scores:
         rows = {name: {**row, "answer": f"{name} by {path}"} for name, row in CORRECT.items()}
