@@ -3458,10 +3458,6 @@ class Call(NamedTuple):
     def prompt(self) -> Prompt:
         return PROMPTS[self.request.prompt]
 
-    def read(self, reply: Reply) -> Judgement:
-        """Return the judgement in a reply, a new or a stored one. Raises InvalidReply."""
-        return reply.read(self.prompt, self.request.texts.get("answer", ""))
-
 
 # -- Criteria
 
@@ -3711,9 +3707,9 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
         except msgspec.ValidationError:
             self.usage = NO_USAGE
 
-    def read(self, prompt: Prompt, answer: str = "") -> Judgement:
-        """Return the judgement in the reply on an answer. Raises InvalidReply."""
-        value, source = parse_reply(self.content, self.cut_off)
+    def read(self, prompt: Prompt) -> Judgement:
+        """Return the judgement in the reply. Raises InvalidReply."""
+        value = parse_reply(self.content, self.cut_off)
         if prompt.reply_fields:
             try:
                 written = msgspec.convert(value, prompt.reply_type)
@@ -3722,37 +3718,23 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
             judgement = Judgement(0, "", value=msgspec.to_builtins(written))
         else:
             judgement = read_scores(only_dict(value), prompt)
-            if "{" in answer and fold_json(source) in fold_json(escape_delimiters(answer)):
-                raise InvalidReply("it also stands in the answer: reply with a judgement of your own")
         judgement.reply = self
         return judgement
 
 
-def parse_reply(text: str, is_cut_off: bool) -> tuple[object, str]:
-    """Return the JSON value that a reply is, and its text. Raises InvalidReply: other scores are quotations.
+def parse_reply(text: str, is_cut_off: bool) -> object:
+    """Return the JSON value that a reply is. Raises InvalidReply: other scores are quotations.
 
     After it there is nothing but a full stop or a fence, and before it closed thoughts, words that end in a
     colon, and a fence, as far as there are any.
     """
-    text = text.strip().strip("\ufeff")
-    thoughts, end, rest = text.partition("</think>")
-    opened = thoughts.rfind("<think>")  # 0: at the start, and nowhere else
-    if end and (opened == 0 or (opened < 0 and "{" not in thoughts)):  # the prompt may open them
-        text = rest.strip()
-    before = re.match(BEFORE_REPLY, text)
+    text = re.sub(BEFORE_REPLY, "", text.strip().strip("\ufeff"))
     with suppress(ValueError, RecursionError):
-        start = before.end() if before else 0
-        value, stop = REPLY_DECODER.raw_decode(text, start)
+        value, stop = REPLY_DECODER.raw_decode(text)
         if text[stop:].strip() in ("", ".", "```"):
-            return value, text[start:stop]
+            return value
     reason = "it is not one JSON object: reply with the JSON object alone"
     raise InvalidReply("it is cut off" if is_cut_off else reason)
-
-
-def fold_json(text: str) -> str:
-    """Return JSON, as somebody may have written it, without escapes, quotation marks and white space."""
-    text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)), text)
-    return re.sub(r"\\[nrt]|[\s\\\"'`\u00b4\u2018-\u201f\uff02\uff07]", "", text).casefold()
 
 
 def reject_repeated_names(members: list[tuple[str, object]]) -> Mapping[str, object]:
@@ -3762,8 +3744,11 @@ def reject_repeated_names(members: list[tuple[str, object]]) -> Mapping[str, obj
 
 
 REPLY_DECODER = json.JSONDecoder(object_pairs_hook=reject_repeated_names, strict=False)
-# Words with a number may be the score itself. What quotes an object goes on after it.
-BEFORE_REPLY = r"(?:[^\d{`]*[:\uff1a][*_\s]*)?(?:```[A-Za-z]*\s*)?"
+# Thoughts may be opened by the prompt. Words with a number may be the score itself.
+BEFORE_REPLY = (
+    r"(?s)\A(?:(?:<think>(?:(?!<think>).)*?|(?:(?!<think>)[^{])*?)</think>\s*)?"
+    r"(?:[^\d{`]*[:\uff1a][*_\s]*)?(?:```[A-Za-z]*\s*)?"
+)
 
 
 def read_scores(value: Mapping[str, object], prompt: Prompt) -> Judgement:
@@ -4094,22 +4079,19 @@ class Judge(msgspec.Struct):
             judging.stopped = str(error)
 
     def fill_journal(self, service: Service) -> None:
+        from tqdm import tqdm  # takes time to import
+
         judging = self.judging
         todo = self.journal.list_todo(self.calls)
         has_limit = self.options.max_usd is not None
         if todo and has_limit and judging.compute_cost(judging.model, NO_USAGE) is None:
             raise UsageError(f"--max-usd: the price of {judging.model} is unknown: say it with --price")
-        self.run_calls(service, todo)
+        is_hidden = self.options.quiet or None  # None: it is shown on a terminal only
+        title = judging.activity.capitalize()
+        with tqdm(total=len(todo), desc=title, delay=1.0, leave=False, disable=is_hidden) as progress:
+            Runner(self, service, progress.update).run(todo)
         if self.rejection and not any(map(self.journal.find, self.calls)):
             raise JudgeUnavailable(self.rejection)  # too few to end the run, yet it was all
-
-    def run_calls(self, service: Service, calls: Sequence[Call]) -> None:
-        from tqdm import tqdm  # takes time to import
-
-        is_hidden = self.options.quiet or None  # None: it is shown on a terminal only
-        title = self.judging.activity.capitalize()
-        with tqdm(total=len(calls), desc=title, delay=1.0, leave=False, disable=is_hidden) as progress:
-            Runner(self, service, progress.update).run(calls)
 
     def keep(self, call: Call, outcome: Reply | Failure) -> None:
         if isinstance(outcome, Reply):
@@ -4242,7 +4224,7 @@ class Runner:
             try:
                 reply = self.make_call(call, body, turn)
                 usage += reply.usage
-                call.read(reply)
+                reply.read(call.prompt)
             except ServiceError as error:
                 n_errors += error.status != 429
                 if not self.can_try_again(call.request, error, n_errors, turn.started_s):
@@ -4376,8 +4358,6 @@ class Runner:
 
 
 def check_wait(wait_s: float, reason: str = "") -> None:
-    if wait_s > 86_400:
-        raise JudgingStopped(f"{reason}the service asks for more than a day; run again later")
     if wait_s > MAX_WAIT_S:
         wait = timedelta(seconds=math.ceil(wait_s))
         end = f"{datetime.now(timezone.utc) + wait:%Y-%m-%d %H:%M} UTC"
@@ -4573,12 +4553,6 @@ def find_endpoint() -> Endpoint:
     return Endpoint(url, prefix, f"{parts.scheme}://{host}{path}{prefix}")
 
 
-@functools.cache
-def fold_endpoint(name: str) -> str:
-    """Return the name of an endpoint with one for this machine, which has three."""
-    return re.sub(r"(?<=://)(localhost|\[::1\])(?=[:/])", "127.0.0.1", name, count=1)
-
-
 def find_api_key() -> str:
     return os.environ.get(API_KEY, "").strip()
 
@@ -4626,12 +4600,10 @@ class Service:
                     http_client=pool,
                 )
                 clients.append(stack.enter_context(client))
-        except OSError as error:  # which does not say of which file
-            file = os.environ.get("SSL_CERT_FILE", "")
-            raise UsageError(f"SSL_CERT_FILE: {file}: {error.strerror or error}") from None
-        except (httpx.InvalidURL, ImportError, ValueError) as error:  # ImportError: a SOCKS proxy
-            reason = error if isinstance(error, ImportError) else "this is no address"
-            raise UsageError(f"{BASE_URL_VARIABLE} or a proxy of the environment: {reason}") from None
+        except (httpx.InvalidURL, ImportError, OSError, ValueError) as error:  # ImportError: a SOCKS proxy
+            reason = error if isinstance(error, (ImportError, OSError)) else "this is no address"
+            names = f"{BASE_URL_VARIABLE}, SSL_CERT_FILE or a proxy of the environment"
+            raise UsageError(f"{names}: {reason}") from None
         self.clients = itertools.cycle(clients)
 
     def redact(self, text: str) -> str:
@@ -4752,10 +4724,10 @@ class Journal(msgspec.Struct):
             found = []
             for reply in self.replies.get(call.key, ()):
                 # Another model may have the same name elsewhere. Version 2 did not keep the endpoint.
-                is_from_here = fold_endpoint(reply.endpoint) in ("", self.endpoint)
+                is_from_here = reply.endpoint in ("", self.endpoint)
                 if is_from_here or not self.asks_service:
                     with suppress(InvalidReply):
-                        found.append(call.read(reply))
+                        found.append(reply.read(call.prompt))
             self.judgements[call.key] = found
         return self.judgements[call.key]
 
@@ -5769,7 +5741,7 @@ def open_judge(command: Command, console: Console, resources: ExitStack | None =
     judging = Judging(activity=command.activity, noun=command.noun, price=price, repeats=options.repeats)
     endpoint = find_endpoint()
     asks_service = bool(find_api_key()) and not options.journal_only
-    journal = Journal(command.journal_file, fold_endpoint(endpoint.name), asks_service)
+    journal = Journal(command.journal_file, endpoint.name, asks_service)
     last = command.find_last_model
     judge = Judge(journal, None, judging, options, console.note, find_last_model=last)
     if asks_service and resources is not None:
