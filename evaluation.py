@@ -4866,7 +4866,7 @@ class Card(NamedTuple):
     text: str
     facts: Facts
     verdict: str
-    score: float | None  # from 1 to 5: gives the verdict its colour and the entries an order
+    score: float | None  # from 1 to 5: gives the verdict its colour
     marks: Sequence[str] = ()
     reason: str = ""  # for the score
     failure: str = ""  # why there is no score
@@ -5175,7 +5175,7 @@ class Html(str):
 
 
 def tag(element: str, *content: str, **attributes: str | float | None) -> Html:
-    """Return an element of a page. Attributes are `class_`, `data_score` and so on; None leaves one out."""
+    """Return an element of a page. Attributes are `class_`, `aria_label` and so on; None leaves one out."""
     start = f"<{element}"
     for name, value in attributes.items():
         if value is not None:
@@ -5321,11 +5321,9 @@ def choose_colour(score: float) -> str:
 
 
 def render_form(noun: str) -> Html:
-    """Return the search box and the menu of the entries. The form is hidden until the script runs."""
+    """Return the search box of the entries. The form is hidden until the script runs."""
     return Html(f"""<form data-noun="{noun}" autocomplete="off" hidden>
 <label>Search <input type="search" name="search"></label>
-<label>Order <select name="order"><option value="0">as listed</option>
-<option value="1">lowest score first</option><option value="-1">highest score first</option></select></label>
 <button type="button" name="open">open all</button> <button type="button" name="close">close all</button>
 <output></output></form>""")
 
@@ -5346,10 +5344,8 @@ def render_entry(entry: Entry) -> Html:
     heading = [*verdicts, " ", tag("h3", tag("b", entry.id), " ", entry.title)]
     if len(entry.cards) == 1:
         heading.append(tag("span", cut_text(entry.cards[0].reason), class_="reason"))
-    lowest = min([card.score for card in entry.cards if card.score is not None], default=None)
-    score = None if lowest is None else f"{lowest:g}"
     article = tag("article", *content, id=entry.id)
-    return tag("details", tag("summary", *heading), article, class_="question", data_score=score)
+    return tag("details", tag("summary", *heading), article, class_="question")
 
 
 def render_verdict(card: Card, system: str = "") -> list[str]:
@@ -5379,7 +5375,7 @@ def render_png(report: Report) -> bytes:
     n_rows = len(report.distributions)
     if not n_rows:
         raise NothingToDo("there are no scores to draw")
-    colours = dict(re.findall(r"(\w+)(?: { --level)?: light-dark\((#\w+)", PAGE_STYLE))
+    colours = dict(re.findall(r"--(\w+): light-dark\((#\w+)", PAGE_STYLE))
     settings: Any = {"text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False}
     stream = io.BytesIO()
     with rc_context(settings), warnings.catch_warnings():
@@ -5402,10 +5398,7 @@ def plot_distribution(
     described = summarize_values(values)
     mean = described.mean or 0.0
     low, high = distribution.interval or (mean, mean)
-    step = (levels[-1] - levels[0]) / 4
-    shades = [colours[choose_colour(1 + (level - levels[0]) / step)] for level in levels]
-    counts = list(distribution.counts.values())
-    bars = histogram.bar(levels, counts, color=shades, edgecolor=colours["grey"])
+    bars = histogram.bar(levels, list(distribution.counts.values()), color=colours["range"])
     histogram.bar_label(bars, padding=2)
     histogram.set(title=escape_console(title), xticks=levels, yticks=[], ymargin=0.2)
     histogram.spines.left.set_visible(False)
@@ -5481,36 +5474,27 @@ article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
 .card > p, dd, .list li { white-space: pre-wrap; unicode-bidi: plaintext; }
 dl { display: grid; grid-template-columns: 2fr 3fr; gap: .3rem 1rem; font-size: .9rem; }
 dl > div { display: contents; }
-main > dl, main > dl > div { display: flex; flex-wrap: wrap; gap: 0 .5rem; }
-main > dl { gap: .3rem 1.5rem; }
 dd { margin: 0; }
 .list { list-style: none; padding: 0; }
 .list li { padding: .2rem .5rem; border-left: .3rem solid transparent; }
 .list li:has(.badge) { background: var(--soft); border-color: var(--accent); }
 .list li.marked { border-color: var(--edge); background: var(--good); }
 form { display: flex; flex-wrap: wrap; align-items: center; gap: .5rem 1.2rem; padding: .6rem 0; }
-select, input, form button { font: inherit; }
+input, form button { font: inherit; }
 [hidden] { display: none !important; }
-@media (max-width: 48rem) { .box :is(th, td) { display: block; } }
 @media print {
   :root { color-scheme: light; font-size: 8pt; }
   form, summary .reason { display: none; }
-  .scroll { overflow: visible; }
   .question, ::details-content { content-visibility: visible; block-size: auto; }
-  .list { columns: 2; }
-  tr, li, summary { break-inside: avoid; }
 }
 """
 
 PAGE_SCRIPT = """
-// Sort by the number that a text begins with, or else by the text. What has no number comes last.
-function sortElements(elements, direction, read) {
-  return [...elements].sort((first, second) => {
-    const [a, b] = [read(first), read(second)];
-    const [x, y] = [parseFloat(a), parseFloat(b)];
-    if (isNaN(x) !== isNaN(y)) return isNaN(x) - isNaN(y);
-    return direction * (isNaN(x) ? a.localeCompare(b) : x - y);
-  });
+// Compare by the number that a text begins with, or else by the text. What has no number comes last.
+function compareTexts(a, b, direction) {
+  const [x, y] = [parseFloat(a), parseFloat(b)];
+  if (isNaN(x) !== isNaN(y)) return isNaN(x) - isNaN(y);
+  return direction * (isNaN(x) ? a.localeCompare(b) : x - y);
 }
 for (const table of document.querySelectorAll(".sortable")) {
   const headings = [...table.tHead.rows[0].cells];
@@ -5519,7 +5503,9 @@ for (const table of document.querySelectorAll(".sortable")) {
     for (const other of headings) other.ariaSort = null;
     heading.ariaSort = isRising ? "ascending" : "descending";
     const read = row => row.cells[column].textContent;
-    table.tBodies[0].append(...sortElements(table.tBodies[0].rows, isRising ? 1 : -1, read));
+    const rows = [...table.tBodies[0].rows];
+    rows.sort((first, second) => compareTexts(read(first), read(second), isRising ? 1 : -1));
+    table.tBodies[0].append(...rows);
   }));
 }
 
@@ -5537,16 +5523,6 @@ function filterEntries() {
   const shown = entries.filter(entry => !entry.hidden);
   form.querySelector("output").textContent = `${shown.length} of ${entries.length} ${form.dataset.noun}`;
 }
-function orderEntries() {
-  const direction = Number(form.order.value);
-  const read = entry => entry.dataset.score ?? "";
-  list.append(...(direction ? sortElements(entries, direction, read) : entries));
-}
-function reveal() {
-  const question = document.querySelector("article:target")?.closest(".question");
-  question?.setAttribute("open", "");
-  question?.scrollIntoView();
-}
 if (list) {
   for (const button of form.querySelectorAll("button")) button.addEventListener("click", () => {
     for (const entry of entries) if (!entry.hidden) entry.open = button.name === "open";
@@ -5554,11 +5530,7 @@ if (list) {
   form.hidden = false;
   form.addEventListener("submit", event => event.preventDefault());
   form.search.addEventListener("input", filterEntries);
-  form.order.addEventListener("change", orderEntries);
-  form.order.parentElement.hidden = !entries.some(entry => entry.dataset.score);
   filterEntries();
-  addEventListener("hashchange", reveal);
-  addEventListener("load", reveal);
 }
 """
 
