@@ -3088,7 +3088,6 @@ def build_object_schema(members: Mapping[str, Schema]) -> Schema:
 
 QUALITIES = ("correctness", "helpfulness", "faithfulness", "fluency")
 QUALITY_FORM = ", ".join(f'"{name}": 1 to 5' for name in (*QUALITIES, "overall"))
-CONTEXT_INSTRUCTIONS = "The context reference is what the answer was to be written from. "
 EXPLANATION_FORM = ", ".join(f'"{criterion}": "at most 25 words"' for criterion in SUMMARY_CRITERIA)
 CRITERIA_FORM = ", ".join(f'"{criterion}": 0, 1 or 2' for criterion in SUMMARY_CRITERIA)
 
@@ -3225,7 +3224,10 @@ level that fits best. """,
 }
 ANSWER_PROMPTS = ("verdict", "fraction", "quality")  # that judge a free answer
 CONTEXT_PROMPTS = {name: f"{name}_with_context" for name in ANSWER_PROMPTS}
-MORE_INSTRUCTIONS = {"gold": "The reference is a right answer. ", "context": CONTEXT_INSTRUCTIONS}
+MORE_INSTRUCTIONS = {
+    "gold": "The reference is a right answer. ",
+    "context": "The context reference is what the answer was to be written from. ",
+}
 
 
 def name_own_prompt(own: OwnCriterion, shown: Iterable[str] = ()) -> str:
@@ -3526,18 +3528,15 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(outcome, Decision):
             judged = self.describe(outcome.judged)
             return f"{word}{remark}, overridden: {outcome.reason} (The judge: {judged})"
-        if len(outcome.repeats) > 1:
-            word += f" ({self.describe_words(outcome)})"
+        repeats = self.describe_repeats(outcome)
+        if repeats:
+            word += f" ({repeats})"
         return f"{word}{remark}: {outcome.rationale}"
 
-    def describe_marks(self, answer: Judged) -> str:
-        """Return "5, 3, 5", the score of each time that the judge was asked; "" if that was once."""
-        judgement = answer.find_judgement(self)
-        return self.describe_words(judgement) if judgement and len(judgement.repeats) > 1 else ""
-
-    def describe_words(self, judgement: Judgement) -> str:
-        """Return "yes, no, yes": the judge's word each time that it was asked."""
-        return ", ".join(str(self.find_word(repeat.score)) for repeat in judgement.repeats)
+    def describe_repeats(self, judgement: Judgement | None) -> str:
+        """Return "yes, no, yes": the judge's word each time that it was asked; "" if that was once."""
+        words = [str(self.find_word(repeat.score)) for repeat in judgement.repeats] if judgement else []
+        return ", ".join(words) if len(words) > 1 else ""
 
 
 class Judged(msgspec.Struct, kw_only=True):
@@ -3578,11 +3577,6 @@ class Judged(msgspec.Struct, kw_only=True):
         """Return the score of each time that the judge was asked; none for what needs no judge."""
         judgement = self.find_judgement(criterion)
         return [repeat.score for repeat in judgement.repeats] if judgement else []
-
-    @property
-    def cluster(self) -> Hashable:
-        """What answers have in common that are right or wrong together."""
-        raise NotImplementedError
 
 
 def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
@@ -3737,13 +3731,7 @@ def parse_reply(text: str, is_cut_off: bool) -> object:
     raise InvalidReply("it is cut off" if is_cut_off else reason)
 
 
-def reject_repeated_names(members: list[tuple[str, object]]) -> Mapping[str, object]:
-    if len(members) > len(dict(members)):
-        raise InvalidReply("it names a member twice")
-    return dict(members)
-
-
-REPLY_DECODER = json.JSONDecoder(object_pairs_hook=reject_repeated_names, strict=False)
+REPLY_DECODER = json.JSONDecoder(strict=False)
 # Thoughts may be opened by the prompt. Words with a number may be the score itself.
 BEFORE_REPLY = (
     r"(?s)\A(?:(?:<think>(?:(?!<think>).)*?|(?:(?!<think>)[^{])*?)</think>\s*)?"
@@ -3753,8 +3741,6 @@ BEFORE_REPLY = (
 
 def read_scores(value: Mapping[str, object], prompt: Prompt) -> Judgement:
     group = only_dict(value.get(prompt.group)) if prompt.group else value
-    if prompt.score_names[-1] not in group:
-        raise InvalidReply(f"it holds no JSON object with {prompt.group or f'a {prompt.score_field}'}")
     scores = {name: parse_choice(group.get(name), prompt, name) for name in prompt.score_names}
     reason = value.get(prompt.reason_field)
     if prompt.group and isinstance(reason, dict):
@@ -3898,7 +3884,6 @@ class Judging(msgspec.Struct):
     stopped: str = ""  # asking ended early
     without_api_key: str = ""  # what to do about it
     repeats: int = 1  # how often each judgement is asked for
-    shortened: list[str] = []  # answers whose prompts the service does not seem to have read whole
     n_replies: int = 0  # that can be used, of this run and from the journal
     calls: int = 0
     retries: int = 0
@@ -3958,18 +3943,11 @@ class Judging(msgspec.Struct):
         return [f"{replies}; {calls}, {tokens}, {price}, {self.seconds:.1f} s"]
 
     def report_end(self) -> list[Message]:
-        lines: list[Message] = []
-        if self.shortened:
-            what = "the service counts less than half of a prompt's tokens, and may not have read the rubric"
-            advice = f"give the model a longer context ({shorten_names(self.shortened)})"
-            lines.append(WarningRecord(f"{what}: {advice}"))
         if self.unavailable:
-            lines.append(f"error: {self.activity} ended: {self.unavailable}{self.where}")
-        elif self.stopped:
-            lines.append(f"error: {self.activity} ended early: {self.stopped}{self.where}")
-        elif self.without_api_key:
-            lines.append(WarningRecord(self.without_api_key))
-        return lines
+            return [f"error: {self.activity} ended: {self.unavailable}{self.where}"]
+        if self.stopped:
+            return [f"error: {self.activity} ended early: {self.stopped}{self.where}"]
+        return [WarningRecord(self.without_api_key)] if self.without_api_key else []
 
 
 class Judge(msgspec.Struct):
@@ -4093,12 +4071,6 @@ class Judge(msgspec.Struct):
         if self.rejection and not any(map(self.journal.find, self.calls)):
             raise JudgeUnavailable(self.rejection)  # too few to end the run, yet it was all
 
-    def keep(self, call: Call, outcome: Reply | Failure) -> None:
-        if isinstance(outcome, Reply):
-            self.journal.append(outcome, call)
-        else:
-            self.failures[call.key] = outcome
-
 
 def estimate_usage(call: Call) -> Usage:
     settings = MODELS.get(call.model, UNKNOWN_MODEL)
@@ -4202,7 +4174,10 @@ class Runner:
                     break
                 with self.changed:
                     if not self.is_closed:
-                        self.judge.keep(call, outcome)
+                        if isinstance(outcome, Reply):
+                            self.judge.journal.append(outcome, call)
+                        else:
+                            self.judge.failures[call.key] = outcome
                         self.advance()
         except Exception as error:  # `run` raises it again
             self.error = self.error or error
@@ -4292,8 +4267,6 @@ class Runner:
             self.lost_in_a_row = 0
             self.refused_in_a_row = 0
             self.rejected.clear()
-            if 0 < 2 * CHARS_PER_TOKEN * turn.usage.prompt < body.prompt_chars:
-                self.judging.shortened.append(call.request.name)
             # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
             seen = turn.usage.prompt / max(1, body.prompt_chars)
             self.tokens_per_char = max(self.tokens_per_char, 1.05 * seen)
@@ -4541,9 +4514,8 @@ def find_endpoint() -> Endpoint:
         if not is_address or "@" in parts.path + parts.query + parts.fragment:
             raise ValueError
     except ValueError:  # its text may have a part of a password
-        form = "it must begin with http:// or https:// and name a host"
-        hint = "in a password write %40 for @, %2F for /, %3F for ?, %23 for #"
-        raise UsageError(f"{BASE_URL_VARIABLE}: {form}; {hint}") from None
+        form = "it must be http(s)://HOST/PATH, and in a password %40 stands for @"
+        raise UsageError(f"{BASE_URL_VARIABLE}: {form}") from None
     path = parts.path.rstrip("/")
     prefixes = (GROQ_PREFIX, "/v1")  # the second one is that of other servers with OpenAI's API
     prefix = next(filter(path.endswith, prefixes), GROQ_PREFIX)
@@ -9062,8 +9034,7 @@ def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
     if decision:
         facts["Overridden"] = decision.reason
         facts["Judge's score"] = f"{answer.judgement.score:.3g}" if answer.judgement else "none"
-    if answer.judgement and len(answer.judgement.repeats) > 1:
-        facts["Judge's scores"] = RUBRIC.describe_words(answer.judgement)
+    facts["Judge's scores"] = RUBRIC.describe_repeats(answer.judgement)
     facts["Flags"] = ", ".join(answer.flags)
     has_citations = system.find_mean(F1_MEASURE).is_submitted
     for kind, names in answer.sort_citations().items():
@@ -10085,7 +10056,8 @@ class GradeAnswers(GradeItems):
                     outcome = answer.outcomes.get(criterion.name)
                     if criterion.own:
                         facts[f"By {criterion.name}"] = criterion.describe(outcome)
-                    facts[f"{criterion.name}, all scores"] = criterion.describe_marks(answer)
+                    repeats = criterion.describe_repeats(answer.find_judgement(criterion))
+                    facts[f"{criterion.name}, all scores"] = repeats
                 facts["Flags"] = ", ".join(answer.flags)
                 facts |= {name: format_number(answer.scores.get(name), 3) for name in measured}
                 failure = answer.explain_failures(self.criteria) or ""

@@ -196,7 +196,7 @@ def test_reply_with_a_score_is_accepted(project: Project, serve: Serve) -> None:
 
 
 OFF_THE_SCALE = "the score must be a whole number from 1 to 5, not {}"
-NO_OBJECT = "it holds no JSON object with a score"
+NO_OBJECT = OFF_THE_SCALE.format("null")
 NESTED = OFF_THE_SCALE.format("a list or an object")
 INVALID = {
     "0": (score_reply(0), OFF_THE_SCALE.format("0")),
@@ -206,10 +206,6 @@ INVALID = {
     "a list": (completion(f"[{SCORED}]"), NO_OBJECT),
     "a string": (completion(json.dumps(SCORED)), NO_OBJECT),
     "a score that is nested": (completion('{"score": ' + "[" * 500 + "]" * 500 + "}"), NESTED),
-    "repeated member": (
-        completion('{"score": 4, "rationale": "Right.", "score": 5}'),
-        "it names a member twice",
-    ),
     "cut off": (completion('{"quoted": {"score": 5}, "sc', finish_reason="length"), "it is cut off"),
     "cut off after a quotation": (completion('I read {"score": 5}', finish_reason="length"), "it is cut off"),
 }
@@ -304,17 +300,6 @@ def test_reply_that_is_cut_off_is_asked_for_again_with_twice_as_many_tokens(
     assert small.run(*command, GROQ_API_KEY="").code == 0  # the key stays
 
 
-def test_a_service_that_does_not_read_the_whole_prompt_is_named(project: Project, serve: Serve) -> None:
-    """It counts fewer tokens than an eighth of the characters: half of what English has at least."""
-    write_many(project, 3)
-    counts = {"d0": 30, "d1": 150, "d2": 150}
-    serve(by_document({name: completion(SCORED, prompt_tokens=count) for name, count in counts.items()}))
-    outcome = project.run()
-    what = "the service counts less than half of a prompt's tokens, and may not have read the rubric"
-    assert f"warning: {what}: give the model a longer context (strong q001)" in outcome.err
-    assert (list(judge_scores(outcome).values()), outcome.code) == ([4, 4, 4], 0)
-
-
 def test_cached_tokens_cost_half(small: Project, serve: Serve) -> None:
     serve(completion(SCORED, prompt_tokens=1_000_000, completion_tokens=100_000, cached_tokens=400_000))
     outcome = small.run("dev", "--limit", "1", "--model", GPT_OSS)
@@ -349,10 +334,7 @@ def test_what_concerns_all_questions_stops_judging(
     assert not re.search("gsk_|0123456789", written_text(small, outcome))
 
 
-BAD_URL = (
-    "GROQ_BASE_URL: it must begin with http:// or https:// and name a host; "
-    "in a password write %40 for @, %2F for /, %3F for ?, %23 for #"
-)
+BAD_URL = "GROQ_BASE_URL: it must be http(s)://HOST/PATH, and in a password %40 stands for @"
 NO_SOCKS = (
     "GROQ_BASE_URL, SSL_CERT_FILE or a proxy of the environment: Using SOCKS proxy, but the 'socksio' "
     "package is not installed. Make sure to install httpx using `pip install httpx[socks]`."
