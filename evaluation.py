@@ -3064,6 +3064,16 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
     def total(self, scores: Mapping[str, float]) -> float:
         return scores[self.score_field] if self.score_field else sum(scores.values())
 
+    def find_score(self, value: object) -> float | None:
+        """Return the score of a choice, which a judge or a person may also write as a number or a text."""
+        if isinstance(value, bool):
+            value = "yes" if value else "no"
+        text = (format_plain(value) or "").strip().casefold().replace(",", ".")
+        for choice, score in self.choices.items():
+            if text == str(choice) or (re.fullmatch(NUMBER, text) and float(text) == score):
+                return score
+        return None
+
     @functools.cached_property
     def schema(self) -> Schema:
         if self.reply_fields:
@@ -3357,7 +3367,6 @@ class Request(NamedTuple):
     repeat: int = 0  # of several requests on one item; of a draft its number
     criterion: str = ""  # if several have the prompt
     temperature: int = 0
-    submission: str = ""  # whose answer it is, of several
 
     @property
     def id(self) -> RequestId:
@@ -3512,11 +3521,10 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     def parse_score(self, value: object) -> float:
         """Return the score that a person has given, as a number or the judge's word. Raises ValueError."""
         prompt = PROMPTS[self.prompt]
-        text = (format_plain(value) or "").strip().casefold().replace(",", ".")
-        for word, score in prompt.choices.items():
-            if text == str(word) or (re.fullmatch(NUMBER, text) and float(text) == score):
-                return score
-        raise ValueError(f"score: expected {prompt.expected}, got {cut_text(format_compact(value))!r}")
+        score = prompt.find_score(value)
+        if score is None:
+            raise ValueError(f"score: expected {prompt.expected}, got {cut_text(format_compact(value))!r}")
+        return score
 
     def describe(self, outcome: Outcome | Decision | None, remark: str = "") -> str:
         """Return "4: the judge's reason", with a remark on its word; "" if there was nothing to judge."""
@@ -3739,30 +3747,22 @@ BEFORE_REPLY = (
 )
 
 
-def read_scores(value: Mapping[str, object], prompt: Prompt) -> Judgement:
-    group = only_dict(value.get(prompt.group)) if prompt.group else value
-    scores = {name: parse_choice(group.get(name), prompt, name) for name in prompt.score_names}
-    reason = value.get(prompt.reason_field)
+def read_scores(reply: Mapping[str, object], prompt: Prompt) -> Judgement:
+    group = only_dict(reply.get(prompt.group)) if prompt.group else reply
+    scores = {}
+    for name in prompt.score_names:
+        value = group.get(name)
+        score = prompt.find_score(value)
+        if score is None:
+            what = "the score" if name == "score" else f'"{name}"'
+            shown = "a list or an object" if isinstance(value, (dict, list)) else show_json(value)
+            raise InvalidReply(f"{what} must be {prompt.expected}, not {shown}")
+        scores[name] = score
+    reason = reply.get(prompt.reason_field)
     if prompt.group and isinstance(reason, dict):
         lines = [f"{name}: {text}" for name, text in reason.items() if isinstance(text, str)]
         reason = "\n".join(lines)
     return Judgement(prompt.total(scores), reason if isinstance(reason, str) else "", scores)
-
-
-def parse_choice(value: object, prompt: Prompt, name: str) -> float:
-    """Return the score for a choice; "4" and 4.0 are read as 4, true as "yes". Raises InvalidReply."""
-    choice = value
-    if isinstance(choice, bool):
-        choice = "yes" if choice else "no"
-    if isinstance(choice, str):
-        choice = choice.strip().lower()
-        if re.fullmatch(r"[0-9](\.[0-9]+)?", choice):
-            choice = float(choice)
-    if isinstance(choice, (str, int, float)) and choice in prompt.choices:
-        return prompt.choices[choice]
-    what = "the score" if name == "score" else f'"{name}"'
-    shown = "a list or an object" if isinstance(value, (dict, list)) else show_json(value)
-    raise InvalidReply(f"{what} must be {prompt.expected}, not {shown}")
 
 
 def show_json(value: object) -> str:
@@ -3864,7 +3864,6 @@ CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
 WITHDRAWN_CODES = ("model_not_found", "model_decommissioned")
 ENDING_STATUSES = (401, 402)  # the API key or the account: nothing can be judged
 REJECTING_STATUSES = (*range(300, 400), 403, 404, 405)  # of all, or of an answer that a firewall dislikes
-MIN_REJECTED = 3  # submissions, or questions, that so many rejected answers come from
 PASSING_STATUSES = (None, 200, 408, 409, 498, *range(500, 600))  # 200: see read_completion; 498: no capacity
 
 Notify: TypeAlias = Callable[[str], None]
@@ -4141,7 +4140,7 @@ class Runner:
         self.was_reached = False  # whether the service has answered anything
         self.lost_in_a_row = 0
         self.in_flight: list[Turn] = []
-        self.rejected: dict[str, list[str]] = {}  # answers since the last reply, by submission or question
+        self.rejected: list[str] = []  # answers since the last reply
         self.refused_in_a_row = 0  # 429: of the calls that were in flight together one counts
         self.refused_at_s = -math.inf
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
@@ -4291,10 +4290,9 @@ class Runner:
             raise JudgeUnavailable(f"{error} ({request.name})")
         if error.status in REJECTING_STATUSES:
             with self.changed:
-                self.rejected.setdefault(request.submission or request.item_id, []).append(request.name)
-                names = list(flatten(self.rejected.values()))
-                self.judge.rejection = f"{error} ({shorten_names(names)})"
-                if len(self.rejected) >= MIN_REJECTED and len(names) >= MAX_FAILURES_IN_A_ROW:
+                self.rejected.append(request.name)
+                self.judge.rejection = f"{error} ({shorten_names(self.rejected)})"
+                if len(self.rejected) >= MAX_FAILURES_IN_A_ROW:
                     raise JudgeUnavailable(self.judge.rejection)  # it is not the answers' fault
             return False
         with self.changed:
@@ -6966,10 +6964,7 @@ class GradeSplit(Command):
             for position, case in list_cases(self.split, system, criterion, self.options.limit):
                 if isinstance(case, Task):
                     name = self.split.questions[position].question_id
-                    owner = system.submission if len(self.submissions) > 1 else ""
-                    yield Request(
-                        system.title, name, position, *case, criterion=criterion.name, submission=owner
-                    )
+                    yield Request(system.title, name, position, *case, criterion=criterion.name)
 
     def find_arguments(self, request: Request) -> tuple[Question, str]:
         return self.split.questions[request.position], request.texts["answer"]
