@@ -3024,19 +3024,19 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
     """
 
     instructions: str
-    reply_form: str  # in words for the model
+    reply_form: str
     short_reply_form: str = ""  # for a second attempt, if it is not the same without hints on the texts
-    before: str = ""  # text before the delimited texts
+    before: str = ""
     data: tuple[str, ...] = ("question", "gold", "answer")  # names of the delimited texts, in order
     after: str = ""
     more_tokens: int = 0  # that a reply takes beyond one score and its reason
     choices: Mapping[Any, float] = LEVEL_SCORES  # value in a reply -> score
-    expected: str = LEVEL_WORDS  # the choices in words
+    expected: str = LEVEL_WORDS
     score_field: str = "score"
     reason_field: str = "rationale"
     parts: tuple[str, ...] = ()
     group: str = ""
-    reply_fields: Mapping[str, Any] = {}  # name -> type
+    reply_fields: Mapping[str, Any] = {}
 
     @property
     def system_message(self) -> str:
@@ -3232,7 +3232,7 @@ level that fits best. """,
         data=("question", "answer"),
     ),
 }
-ANSWER_PROMPTS = ("verdict", "fraction", "quality")  # that judge a free answer
+ANSWER_PROMPTS = ("verdict", "fraction", "quality")
 CONTEXT_PROMPTS = {name: f"{name}_with_context" for name in ANSWER_PROMPTS}
 MORE_INSTRUCTIONS = {
     "gold": "The reference is a right answer. ",
@@ -3301,7 +3301,7 @@ class Judgement(msgspec.Struct):
     asked: ClassVar[bool] = True  # as a Failure: what needs no judge counts, too
     score: int | float
     rationale: str
-    scores: dict[str, int | float] = {}  # all that the reply has
+    scores: dict[str, int | float] = {}
     value: dict[str, Any] | None = None
     reply: Reply | None = None  # that it was read from; None if no model was asked
     is_certain: bool = False  # whether it needs no judge
@@ -3405,7 +3405,7 @@ def collect_outcomes(answered: Iterable[tuple[Request, Outcome]]) -> Outcomes:
 
 class RequestBody(msgspec.Struct):
     model: str
-    messages: list[dict[str, str]]  # each with role and content
+    messages: list[dict[str, str]]
     temperature: int
     seed: int
     max_completion_tokens: int
@@ -3486,7 +3486,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     measure: Measure
-    prompt: str  # in PROMPTS
+    prompt: str
     prefix: str = ""  # of messages about it
     own: OwnCriterion | None = None  # for all answers, in place of what an item says
     derived: Sequence[str] = ()  # the names of further measures that rest on the judgement
@@ -3772,7 +3772,7 @@ def show_json(value: object) -> str:
 
 # -- Models
 
-FAMILIES = {  # by a pattern of model names
+FAMILIES = {
     "claude": "claude",
     "deepseek": "deepseek",
     "gemini|gemma": "gemini",
@@ -3842,7 +3842,7 @@ def find_flags(answer: str, *allowed: str) -> list[str]:
 API_KEY = "GROQ_API_KEY"  # the name of the environment's variable, as the next one
 BASE_URL_VARIABLE = "GROQ_BASE_URL"
 GROQ_URL = "https://api.groq.com"
-GROQ_PREFIX = "/openai/v1"  # of the paths of Groq's API
+GROQ_PREFIX = "/openai/v1"
 MIN_SECRET_CHARS = 12  # a shorter API key, as local servers take it, may be a word and is not redacted
 
 MAX_WORKERS = 128
@@ -3879,7 +3879,7 @@ class Judging(msgspec.Struct):
     unavailable: str = ""  # nothing could be asked
     stopped: str = ""  # asking ended early
     without_api_key: str = ""  # what to do about it
-    repeats: int = 1  # how often each judgement is asked for
+    repeats: int = 1
     n_replies: int = 0  # that can be used, of this run and from the journal
     calls: int = 0
     retries: int = 0
@@ -3954,10 +3954,10 @@ class Judge(msgspec.Struct):
     judging: Judging
     options: JudgeOptions
     notify: Notify
-    requests: list[Request] = []  # with their repeats
+    requests: list[Request] = []
     calls: list[Call] = []  # of the model that judges
     failures: dict[str, Failure] = {}  # by key
-    rejection: str = ""  # how the service has rejected the last answers
+    rejection: str = ""
     find_last_model: Callable[[], str] = str  # returns what judged the last results; "" if unknown
 
     def ask(self, requests: Sequence[Request]) -> Outcomes:
@@ -4092,7 +4092,7 @@ class ServiceError(Exception):
         self,
         message: str,
         status: int | None = None,
-        details: Mapping[str, Any] = MappingProxyType({}),  # what the service says of the error
+        details: Mapping[str, Any] = MappingProxyType({}),
         headers: Headers = MappingProxyType({}),
         is_lost: bool = False,  # whether the call was sent, and its reply may have to be paid for
     ) -> None:
@@ -4131,10 +4131,10 @@ class Runner:
         self.changed = threading.Condition()  # guards everything below, judging and limiter
         self.todo: Iterator[Call] = iter(())  # which all workers share
         self.n_active = 0  # workers that have not ended
-        self.error: Exception | None = None  # why the rest cannot be judged
+        self.error: Exception | None = None
         self.is_stopped = False  # no more calls are started
         self.is_closed = False  # no more outcomes are kept
-        self.was_reached = False  # whether the service has answered anything
+        self.was_reached = False
         self.lost_in_a_row = 0
         self.in_flight: list[Turn] = []
         self.rejected: list[str] = []  # answers since the last reply
@@ -4497,7 +4497,7 @@ class Endpoint(NamedTuple):
     """The service that is asked: Groq's, or at GROQ_BASE_URL another one with its API or OpenAI's."""
 
     url: str  # without the prefix; it may hold a user's name and password
-    prefix: str  # of the API's paths
+    prefix: str
     name: str  # scheme, host, port and path, and nothing that is secret
 
 
@@ -4544,7 +4544,7 @@ class Service:
         self.timeout_s = options.timeout
         self.has_groq_api = endpoint.prefix == GROQ_PREFIX
         self.format = 0  # of RESPONSE_FORMATS, for other APIs; those before it were refused
-        self.lock = threading.Lock()  # guards `format`
+        self.lock = threading.Lock()
         if not re.fullmatch(r"[!-~]+", api_key):
             raise UsageError(f"{API_KEY} holds a character that no key has")
         self.open_clients(api_key, options.workers, stack)
@@ -4637,7 +4637,7 @@ class Service:
             raise self.read_error(completion, status, "", headers)
         choice = completion["choices"][0]
         content = choice["message"].get("content")
-        if isinstance(content, list):  # of parts
+        if isinstance(content, list):
             content = "".join(part["text"] for part in content if part.get("type") == "text")
         counts = only_dict(completion.get("usage"))
         return Reply(
@@ -4674,10 +4674,10 @@ class Journal(msgspec.Struct):
     asks_service: bool  # otherwise the journal alone answers, and replies of all endpoints count
     replies: dict[str, list[Reply]] = {}  # by key; the first usable one counts
     models: dict[str, None] = {}  # of all replies, that of the last line last
-    judgements: dict[str, list[Judgement]] = {}  # that were read from replies, by key
+    judgements: dict[str, list[Judgement]] = {}
     unreadable: int = 0  # lines
-    unlocked: str = ""  # why the file could not be locked
-    withdrawn: dict[str, str] = {}  # models that were withdrawn, by their successor
+    unlocked: str = ""
+    withdrawn: dict[str, str] = {}
     stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
 
     def find(self, call: Call) -> Judgement | None:
@@ -4823,7 +4823,7 @@ class Line(NamedTuple):
     name: str
     text: str
     badges: Mapping[str, float | None] = MappingProxyType({})
-    is_marked: bool = False  # highlighted
+    is_marked: bool = False
 
 
 class Card(NamedTuple):
@@ -4835,8 +4835,8 @@ class Card(NamedTuple):
     verdict: str
     score: float | None  # from 1 to 5: gives the verdict its colour
     marks: Sequence[str] = ()
-    reason: str = ""  # for the score
-    failure: str = ""  # why there is no score
+    reason: str = ""
+    failure: str = ""
 
 
 class Entry(NamedTuple):
@@ -4854,7 +4854,7 @@ class Distribution(NamedTuple):
     """How many scores there are by level; at least one."""
 
     counts: Mapping[int, int]
-    interval: Interval | None = None  # of the mean
+    interval: Interval | None = None
 
 
 class Check(NamedTuple):
@@ -4871,12 +4871,12 @@ class Report(NamedTuple):
     title: str
     parts: Sequence[Part]
     entries: Callable[[], Iterable[Entry]] = list  # of a page; called late, to have few in memory at a time
-    header: Sequence[str] = ()  # of the CSV
+    header: Sequence[str] = ()
     rows: Callable[[], Iterable[Sequence[object]]] = list
     distributions: Mapping[str, Distribution] = MappingProxyType({})  # of a picture, by title
     entries_title: str = "Questions"
     facts: Facts = MappingProxyType({})  # at the top of a page: what was graded, and by what
-    checks: Sequence[Check] = ()  # of the gate
+    checks: Sequence[Check] = ()
 
 
 def name_for_file(model: str) -> str:
@@ -4970,7 +4970,7 @@ class WarningRecord(NamedTuple):
 
     kind: str
     cases: Sequence[str] = ()
-    advice: str = ""  # what to do
+    advice: str = ""
     file: str = ""  # or system that it is about
 
     def describe(self) -> str:
