@@ -2979,19 +2979,19 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
     """
 
     instructions: str
-    reply_form: str  # in words for the model
+    reply_form: str
     short_reply_form: str = ""  # for a second attempt, if it is not the same without hints on the texts
-    before: str = ""  # text before the delimited texts
+    before: str = ""
     data: tuple[str, ...] = ("question", "gold", "answer")  # names of the delimited texts, in order
     after: str = ""
     more_tokens: int = 0  # that a reply takes beyond one score and its reason
     choices: Mapping[Any, float] = LEVEL_SCORES  # value in a reply -> score
-    expected: str = LEVEL_WORDS  # the choices in words
+    expected: str = LEVEL_WORDS
     score_field: str = "score"
     reason_field: str = "rationale"
     parts: tuple[str, ...] = ()
     group: str = ""
-    reply_fields: Mapping[str, Any] = {}  # name -> type
+    reply_fields: Mapping[str, Any] = {}
 
     @property
     def system_message(self) -> str:
@@ -3019,6 +3019,16 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
     def total(self, scores: Mapping[str, float]) -> float:
         return scores[self.score_field] if self.score_field else sum(scores.values())
 
+    def find_score(self, value: object) -> float | None:
+        """Return the score of a choice, which a judge or a person may also write as a number or a text."""
+        if isinstance(value, bool):
+            value = "yes" if value else "no"
+        text = (format_plain(value) or "").strip().casefold().replace(",", ".")
+        for choice, score in self.choices.items():
+            if text == str(choice) or (re.fullmatch(NUMBER, text) and float(text) == score):
+                return score
+        return None
+
     @functools.cached_property
     def schema(self) -> Schema:
         if self.reply_fields:
@@ -3043,7 +3053,6 @@ def build_object_schema(members: Mapping[str, Schema]) -> Schema:
 
 QUALITIES = ("correctness", "helpfulness", "faithfulness", "fluency")
 QUALITY_FORM = ", ".join(f'"{name}": 1 to 5' for name in (*QUALITIES, "overall"))
-CONTEXT_INSTRUCTIONS = "The context reference is what the answer was to be written from. "
 EXPLANATION_FORM = ", ".join(f'"{criterion}": "at most 25 words"' for criterion in SUMMARY_CRITERIA)
 CRITERIA_FORM = ", ".join(f'"{criterion}": 0, 1 or 2' for criterion in SUMMARY_CRITERIA)
 
@@ -3178,9 +3187,12 @@ level that fits best. """,
         data=("question", "answer"),
     ),
 }
-ANSWER_PROMPTS = ("verdict", "fraction", "quality")  # that judge a free answer
+ANSWER_PROMPTS = ("verdict", "fraction", "quality")
 CONTEXT_PROMPTS = {name: f"{name}_with_context" for name in ANSWER_PROMPTS}
-MORE_INSTRUCTIONS = {"gold": "The reference is a right answer. ", "context": CONTEXT_INSTRUCTIONS}
+MORE_INSTRUCTIONS = {
+    "gold": "The reference is a right answer. ",
+    "context": "The context reference is what the answer was to be written from. ",
+}
 
 
 def name_own_prompt(own: OwnCriterion, shown: Iterable[str] = ()) -> str:
@@ -3244,7 +3256,7 @@ class Judgement(msgspec.Struct):
     asked: ClassVar[bool] = True  # as a Failure: what needs no judge counts, too
     score: int | float
     rationale: str
-    scores: dict[str, int | float] = {}  # all that the reply has
+    scores: dict[str, int | float] = {}
     value: dict[str, Any] | None = None
     reply: Reply | None = None  # that it was read from; None if no model was asked
     is_certain: bool = False  # whether it needs no judge
@@ -3310,7 +3322,6 @@ class Request(NamedTuple):
     repeat: int = 0  # of several requests on one item; of a draft its number
     criterion: str = ""  # if several have the prompt
     temperature: int = 0
-    submission: str = ""  # whose answer it is, of several
 
     @property
     def id(self) -> RequestId:
@@ -3349,7 +3360,7 @@ def collect_outcomes(answered: Iterable[tuple[Request, Outcome]]) -> Outcomes:
 
 class RequestBody(msgspec.Struct):
     model: str
-    messages: list[dict[str, str]]  # each with role and content
+    messages: list[dict[str, str]]
     temperature: int
     seed: int
     max_completion_tokens: int
@@ -3413,10 +3424,6 @@ class Call(NamedTuple):
     def prompt(self) -> Prompt:
         return PROMPTS[self.request.prompt]
 
-    def read(self, reply: Reply) -> Judgement:
-        """Return the judgement in a reply, a new or a stored one. Raises InvalidReply."""
-        return reply.read(self.prompt, self.request.texts.get("answer", ""))
-
 
 # -- Criteria
 
@@ -3434,7 +3441,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     measure: Measure
-    prompt: str  # in PROMPTS
+    prompt: str
     prefix: str = ""  # of messages about it
     own: OwnCriterion | None = None  # for all answers, in place of what an item says
     derived: Sequence[str] = ()  # the names of further measures that rest on the judgement
@@ -3469,11 +3476,10 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     def parse_score(self, value: object) -> float:
         """Return the score that a person has given, as a number or the judge's word. Raises ValueError."""
         prompt = PROMPTS[self.prompt]
-        text = (format_plain(value) or "").strip().casefold().replace(",", ".")
-        for word, score in prompt.choices.items():
-            if text == str(word) or (re.fullmatch(NUMBER, text) and float(text) == score):
-                return score
-        raise ValueError(f"score: expected {prompt.expected}, got {cut_text(format_compact(value))!r}")
+        score = prompt.find_score(value)
+        if score is None:
+            raise ValueError(f"score: expected {prompt.expected}, got {cut_text(format_compact(value))!r}")
+        return score
 
     def describe(self, outcome: Outcome | Decision | None, remark: str = "") -> str:
         """Return "4: the judge's reason", with a remark on its word; "" if there was nothing to judge."""
@@ -3485,18 +3491,15 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(outcome, Decision):
             judged = self.describe(outcome.judged)
             return f"{word}{remark}, overridden: {outcome.reason} (The judge: {judged})"
-        if len(outcome.repeats) > 1:
-            word += f" ({self.describe_words(outcome)})"
+        repeats = self.describe_repeats(outcome)
+        if repeats:
+            word += f" ({repeats})"
         return f"{word}{remark}: {outcome.rationale}"
 
-    def describe_marks(self, answer: Judged) -> str:
-        """Return "5, 3, 5", the score of each time that the judge was asked; "" if that was once."""
-        judgement = answer.find_judgement(self)
-        return self.describe_words(judgement) if judgement and len(judgement.repeats) > 1 else ""
-
-    def describe_words(self, judgement: Judgement) -> str:
-        """Return "yes, no, yes": the judge's word each time that it was asked."""
-        return ", ".join(str(self.find_word(repeat.score)) for repeat in judgement.repeats)
+    def describe_repeats(self, judgement: Judgement | None) -> str:
+        """Return "yes, no, yes": the judge's word each time that it was asked; "" if that was once."""
+        words = [str(self.find_word(repeat.score)) for repeat in judgement.repeats] if judgement else []
+        return ", ".join(words) if len(words) > 1 else ""
 
 
 class Judged(msgspec.Struct, kw_only=True):
@@ -3537,11 +3540,6 @@ class Judged(msgspec.Struct, kw_only=True):
         """Return the score of each time that the judge was asked; none for what needs no judge."""
         judgement = self.find_judgement(criterion)
         return [repeat.score for repeat in judgement.repeats] if judgement else []
-
-    @property
-    def cluster(self) -> Hashable:
-        """What answers have in common that are right or wrong together."""
-        raise NotImplementedError
 
 
 def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
@@ -3666,9 +3664,9 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
         except msgspec.ValidationError:
             self.usage = NO_USAGE
 
-    def read(self, prompt: Prompt, answer: str = "") -> Judgement:
-        """Return the judgement in the reply on an answer. Raises InvalidReply."""
-        value, source = parse_reply(self.content, self.cut_off)
+    def read(self, prompt: Prompt) -> Judgement:
+        """Return the judgement in the reply. Raises InvalidReply."""
+        value = parse_reply(self.content, self.cut_off)
         if prompt.reply_fields:
             try:
                 written = msgspec.convert(value, prompt.reply_type)
@@ -3677,76 +3675,49 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
             judgement = Judgement(0, "", value=msgspec.to_builtins(written))
         else:
             judgement = read_scores(only_dict(value), prompt)
-            if "{" in answer and fold_json(source) in fold_json(escape_delimiters(answer)):
-                raise InvalidReply("it also stands in the answer: reply with a judgement of your own")
         judgement.reply = self
         return judgement
 
 
-def parse_reply(text: str, is_cut_off: bool) -> tuple[object, str]:
-    """Return the JSON value that a reply is, and its text. Raises InvalidReply: other scores are quotations.
+def parse_reply(text: str, is_cut_off: bool) -> object:
+    """Return the JSON value that a reply is. Raises InvalidReply: other scores are quotations.
 
     After it there is nothing but a full stop or a fence, and before it closed thoughts, words that end in a
     colon, and a fence, as far as there are any.
     """
-    text = text.strip().strip("\ufeff")
-    thoughts, end, rest = text.partition("</think>")
-    opened = thoughts.rfind("<think>")  # 0: at the start, and nowhere else
-    if end and (opened == 0 or (opened < 0 and "{" not in thoughts)):  # the prompt may open them
-        text = rest.strip()
-    before = re.match(BEFORE_REPLY, text)
+    text = re.sub(BEFORE_REPLY, "", text.strip().strip("\ufeff"))
     with suppress(ValueError, RecursionError):
-        start = before.end() if before else 0
-        value, stop = REPLY_DECODER.raw_decode(text, start)
+        value, stop = REPLY_DECODER.raw_decode(text)
         if text[stop:].strip() in ("", ".", "```"):
-            return value, text[start:stop]
+            return value
     reason = "it is not one JSON object: reply with the JSON object alone"
     raise InvalidReply("it is cut off" if is_cut_off else reason)
 
 
-def fold_json(text: str) -> str:
-    """Return JSON, as somebody may have written it, without escapes, quotation marks and white space."""
-    text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)), text)
-    return re.sub(r"\\[nrt]|[\s\\\"'`\u00b4\u2018-\u201f\uff02\uff07]", "", text).casefold()
+REPLY_DECODER = json.JSONDecoder(strict=False)
+# Thoughts may be opened by the prompt. Words with a number may be the score itself.
+BEFORE_REPLY = (
+    r"(?s)\A(?:(?:<think>(?:(?!<think>).)*?|(?:(?!<think>)[^{])*?)</think>\s*)?"
+    r"(?:[^\d{`]*[:\uff1a][*_\s]*)?(?:```[A-Za-z]*\s*)?"
+)
 
 
-def reject_repeated_names(members: list[tuple[str, object]]) -> Mapping[str, object]:
-    if len(members) > len(dict(members)):
-        raise InvalidReply("it names a member twice")
-    return dict(members)
-
-
-REPLY_DECODER = json.JSONDecoder(object_pairs_hook=reject_repeated_names, strict=False)
-# Words with a number may be the score itself. What quotes an object goes on after it.
-BEFORE_REPLY = r"(?:[^\d{`]*[:\uff1a][*_\s]*)?(?:```[A-Za-z]*\s*)?"
-
-
-def read_scores(value: Mapping[str, object], prompt: Prompt) -> Judgement:
-    group = only_dict(value.get(prompt.group)) if prompt.group else value
-    if prompt.score_names[-1] not in group:
-        raise InvalidReply(f"it holds no JSON object with {prompt.group or f'a {prompt.score_field}'}")
-    scores = {name: parse_choice(group.get(name), prompt, name) for name in prompt.score_names}
-    reason = value.get(prompt.reason_field)
+def read_scores(reply: Mapping[str, object], prompt: Prompt) -> Judgement:
+    group = only_dict(reply.get(prompt.group)) if prompt.group else reply
+    scores = {}
+    for name in prompt.score_names:
+        value = group.get(name)
+        score = prompt.find_score(value)
+        if score is None:
+            what = "the score" if name == "score" else f'"{name}"'
+            shown = "a list or an object" if isinstance(value, (dict, list)) else show_json(value)
+            raise InvalidReply(f"{what} must be {prompt.expected}, not {shown}")
+        scores[name] = score
+    reason = reply.get(prompt.reason_field)
     if prompt.group and isinstance(reason, dict):
         lines = [f"{name}: {text}" for name, text in reason.items() if isinstance(text, str)]
         reason = "\n".join(lines)
     return Judgement(prompt.total(scores), reason if isinstance(reason, str) else "", scores)
-
-
-def parse_choice(value: object, prompt: Prompt, name: str) -> float:
-    """Return the score for a choice; "4" and 4.0 are read as 4, true as "yes". Raises InvalidReply."""
-    choice = value
-    if isinstance(choice, bool):
-        choice = "yes" if choice else "no"
-    if isinstance(choice, str):
-        choice = choice.strip().lower()
-        if re.fullmatch(r"[0-9](\.[0-9]+)?", choice):
-            choice = float(choice)
-    if isinstance(choice, (str, int, float)) and choice in prompt.choices:
-        return prompt.choices[choice]
-    what = "the score" if name == "score" else f'"{name}"'
-    shown = "a list or an object" if isinstance(value, (dict, list)) else show_json(value)
-    raise InvalidReply(f"{what} must be {prompt.expected}, not {shown}")
 
 
 def show_json(value: object) -> str:
@@ -3756,7 +3727,7 @@ def show_json(value: object) -> str:
 
 # -- Models
 
-FAMILIES = {  # by a pattern of model names
+FAMILIES = {
     "claude": "claude",
     "deepseek": "deepseek",
     "gemini|gemma": "gemini",
@@ -3790,10 +3761,7 @@ FLAG_PATTERNS: Mapping[str, str] = {
         | \b(?:s\s?c\s?o\s?r\s?e|grade|rating)s?\s*(?:is|of|[:=])\s*[1-5]\b(?!\s*(?:to\b|[-\u2013:]\s*\d))
         | \b(?:full|top)\ (?:marks|score)\b
         | [<\[]\s*(?:score|grade|rating)\s*[>\]]\s*[1-5]\b
-        | \blevel\s*[1-5]\b[^.!?\n]{0,40}\brubric\b | \brubric\b[^.!?\n]{0,40}\blevel\s*[1-5]\b
-        | (?: ^ | [.!?:;] | (?<!\d), | \b(?:please|just|only|now|(?<!\d\ )and|you(?:\ must)?|(?:is|you)\ to) )
-          [^\S\n]*\boutput\s+(?:only\s+)?(?:(?:an?|the)\s+)?(?:(?:score|number)\s+)?[1-5]\b
-          (?! \s*[-/%\u00b0] | [.,:]\d | \s*(?!(?:for\ (?:this|all)|as|now|and\ nothing)\b)[^\W\d_] )""",
+        | \blevel\s*[1-5]\b[^.!?\n]{0,40}\brubric\b | \brubric\b[^.!?\n]{0,40}\blevel\s*[1-5]\b""",
     "role-like": r"""(?imx)
         ^[^\S\n]*[<\[|]*(?:system|assistant|user|developer|inst)\b[>\]|]*\s*: | <\|[^|>\n]*\|>
         | \[/?INST\] | \b(?:ignore|disregard|forget|override)\b[^.!?\n]{0,200}?
@@ -3829,11 +3797,10 @@ def find_flags(answer: str, *allowed: str) -> list[str]:
 API_KEY = "GROQ_API_KEY"  # the name of the environment's variable, as the next one
 BASE_URL_VARIABLE = "GROQ_BASE_URL"
 GROQ_URL = "https://api.groq.com"
-GROQ_PREFIX = "/openai/v1"  # of the paths of Groq's API
+GROQ_PREFIX = "/openai/v1"
 MIN_SECRET_CHARS = 12  # a shorter API key, as local servers take it, may be a word and is not redacted
 
 MAX_WORKERS = 128
-WORKERS_PER_CLIENT = 16  # httpx searches its whole connection pool for each call: small pools are fast
 FIRST_WINDOW = 4  # calls in flight until the service's limits are known
 MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or out of reach
 MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the complaint added
@@ -3848,7 +3815,6 @@ CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
 WITHDRAWN_CODES = ("model_not_found", "model_decommissioned")
 ENDING_STATUSES = (401, 402)  # the API key or the account: nothing can be judged
 REJECTING_STATUSES = (*range(300, 400), 403, 404, 405)  # of all, or of an answer that a firewall dislikes
-MIN_REJECTED = 3  # submissions, or questions, that so many rejected answers come from
 PASSING_STATUSES = (None, 200, 408, 409, 498, *range(500, 600))  # 200: see read_completion; 498: no capacity
 
 Notify: TypeAlias = Callable[[str], None]
@@ -3867,8 +3833,7 @@ class Judging(msgspec.Struct):
     unavailable: str = ""  # nothing could be asked
     stopped: str = ""  # asking ended early
     without_api_key: str = ""  # what to do about it
-    repeats: int = 1  # how often each judgement is asked for
-    shortened: list[str] = []  # answers whose prompts the service does not seem to have read whole
+    repeats: int = 1
     n_replies: int = 0  # that can be used, of this run and from the journal
     calls: int = 0
     retries: int = 0
@@ -3928,18 +3893,11 @@ class Judging(msgspec.Struct):
         return [f"{replies}; {calls}, {tokens}, {price}, {self.seconds:.1f} s"]
 
     def report_end(self) -> list[Message]:
-        lines: list[Message] = []
-        if self.shortened:
-            what = "the service counts less than half of a prompt's tokens, and may not have read the rubric"
-            advice = f"give the model a longer context ({shorten_names(self.shortened)})"
-            lines.append(WarningRecord(f"{what}: {advice}"))
         if self.unavailable:
-            lines.append(f"error: {self.activity} ended: {self.unavailable}{self.where}")
-        elif self.stopped:
-            lines.append(f"error: {self.activity} ended early: {self.stopped}{self.where}")
-        elif self.without_api_key:
-            lines.append(WarningRecord(self.without_api_key))
-        return lines
+            return [f"error: {self.activity} ended: {self.unavailable}{self.where}"]
+        if self.stopped:
+            return [f"error: {self.activity} ended early: {self.stopped}{self.where}"]
+        return [WarningRecord(self.without_api_key)] if self.without_api_key else []
 
 
 class Judge(msgspec.Struct):
@@ -3950,10 +3908,10 @@ class Judge(msgspec.Struct):
     judging: Judging
     options: JudgeOptions
     notify: Notify
-    requests: list[Request] = []  # with their repeats
+    requests: list[Request] = []
     calls: list[Call] = []  # of the model that judges
     failures: dict[str, Failure] = {}  # by key
-    rejection: str = ""  # how the service has rejected the last answers
+    rejection: str = ""
     find_last_model: Callable[[], str] = str  # returns what judged the last results; "" if unknown
 
     def ask(self, requests: Sequence[Request]) -> Outcomes:
@@ -4049,28 +4007,19 @@ class Judge(msgspec.Struct):
             judging.stopped = str(error)
 
     def fill_journal(self, service: Service) -> None:
+        from tqdm import tqdm  # takes time to import
+
         judging = self.judging
         todo = self.journal.list_todo(self.calls)
         has_limit = self.options.max_usd is not None
         if todo and has_limit and judging.compute_cost(judging.model, NO_USAGE) is None:
             raise UsageError(f"--max-usd: the price of {judging.model} is unknown: say it with --price")
-        self.run_calls(service, todo)
+        is_hidden = self.options.quiet or None  # None: it is shown on a terminal only
+        title = judging.activity.capitalize()
+        with tqdm(total=len(todo), desc=title, delay=1.0, leave=False, disable=is_hidden) as progress:
+            Runner(self, service, progress.update).run(todo)
         if self.rejection and not any(map(self.journal.find, self.calls)):
             raise JudgeUnavailable(self.rejection)  # too few to end the run, yet it was all
-
-    def run_calls(self, service: Service, calls: Sequence[Call]) -> None:
-        from tqdm import tqdm  # takes time to import
-
-        is_hidden = self.options.quiet or None  # None: it is shown on a terminal only
-        title = self.judging.activity.capitalize()
-        with tqdm(total=len(calls), desc=title, delay=1.0, leave=False, disable=is_hidden) as progress:
-            Runner(self, service, progress.update).run(calls)
-
-    def keep(self, call: Call, outcome: Reply | Failure) -> None:
-        if isinstance(outcome, Reply):
-            self.journal.append(outcome, call)
-        else:
-            self.failures[call.key] = outcome
 
 
 def estimate_usage(call: Call) -> Usage:
@@ -4097,7 +4046,7 @@ class ServiceError(Exception):
         self,
         message: str,
         status: int | None = None,
-        details: Mapping[str, Any] = MappingProxyType({}),  # what the service says of the error
+        details: Mapping[str, Any] = MappingProxyType({}),
         headers: Headers = MappingProxyType({}),
         is_lost: bool = False,  # whether the call was sent, and its reply may have to be paid for
     ) -> None:
@@ -4130,19 +4079,18 @@ class Runner:
         self.options = judge.options
         self.service = service
         self.advance = advance  # shows that one more request has its outcome
-        delay_s = max(self.options.delay, 60 / self.options.rpm if self.options.rpm else 0.0)
-        self.limiter = RateLimiter(self.options.workers, time.monotonic(), delay_s)
+        self.limiter = RateLimiter(self.options.workers, time.monotonic(), self.options.delay)
         self.next_turn = threading.Lock()  # held by the one worker that waits for the rate limiter
         self.changed = threading.Condition()  # guards everything below, judging and limiter
         self.todo: Iterator[Call] = iter(())  # which all workers share
         self.n_active = 0  # workers that have not ended
-        self.error: Exception | None = None  # why the rest cannot be judged
+        self.error: Exception | None = None
         self.is_stopped = False  # no more calls are started
         self.is_closed = False  # no more outcomes are kept
-        self.was_reached = False  # whether the service has answered anything
+        self.was_reached = False
         self.lost_in_a_row = 0
         self.in_flight: list[Turn] = []
-        self.rejected: dict[str, list[str]] = {}  # answers since the last reply, by submission or question
+        self.rejected: list[str] = []  # answers since the last reply
         self.refused_in_a_row = 0  # 429: of the calls that were in flight together one counts
         self.refused_at_s = -math.inf
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
@@ -4175,7 +4123,10 @@ class Runner:
                     break
                 with self.changed:
                     if not self.is_closed:
-                        self.judge.keep(call, outcome)
+                        if isinstance(outcome, Reply):
+                            self.judge.journal.append(outcome, call)
+                        else:
+                            self.judge.failures[call.key] = outcome
                         self.advance()
         except Exception as error:  # `run` raises it again
             self.error = self.error or error
@@ -4197,7 +4148,7 @@ class Runner:
             try:
                 reply = self.make_call(call, body, turn)
                 usage += reply.usage
-                call.read(reply)
+                reply.read(call.prompt)
             except ServiceError as error:
                 n_errors += error.status != 429
                 if not self.can_try_again(call.request, error, n_errors, turn.started_s):
@@ -4265,8 +4216,6 @@ class Runner:
             self.lost_in_a_row = 0
             self.refused_in_a_row = 0
             self.rejected.clear()
-            if 0 < 2 * CHARS_PER_TOKEN * turn.usage.prompt < body.prompt_chars:
-                self.judging.shortened.append(call.request.name)
             # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
             seen = turn.usage.prompt / max(1, body.prompt_chars)
             self.tokens_per_char = max(self.tokens_per_char, 1.05 * seen)
@@ -4291,10 +4240,9 @@ class Runner:
             raise JudgeUnavailable(f"{error} ({request.name})")
         if error.status in REJECTING_STATUSES:
             with self.changed:
-                self.rejected.setdefault(request.submission or request.item_id, []).append(request.name)
-                names = list(flatten(self.rejected.values()))
-                self.judge.rejection = f"{error} ({shorten_names(names)})"
-                if len(self.rejected) >= MIN_REJECTED and len(names) >= MAX_FAILURES_IN_A_ROW:
+                self.rejected.append(request.name)
+                self.judge.rejection = f"{error} ({shorten_names(self.rejected)})"
+                if len(self.rejected) >= MAX_FAILURES_IN_A_ROW:
                     raise JudgeUnavailable(self.judge.rejection)  # it is not the answers' fault
             return False
         with self.changed:
@@ -4331,8 +4279,6 @@ class Runner:
 
 
 def check_wait(wait_s: float, reason: str = "") -> None:
-    if wait_s > 86_400:
-        raise JudgingStopped(f"{reason}the service asks for more than a day; run again later")
     if wait_s > MAX_WAIT_S:
         wait = timedelta(seconds=math.ceil(wait_s))
         end = f"{datetime.now(timezone.utc) + wait:%Y-%m-%d %H:%M} UTC"
@@ -4504,7 +4450,7 @@ class Endpoint(NamedTuple):
     """The service that is asked: Groq's, or at GROQ_BASE_URL another one with its API or OpenAI's."""
 
     url: str  # without the prefix; it may hold a user's name and password
-    prefix: str  # of the API's paths
+    prefix: str
     name: str  # scheme, host, port and path, and nothing that is secret
 
 
@@ -4516,9 +4462,8 @@ def find_endpoint() -> Endpoint:
         if not is_address or "@" in parts.path + parts.query + parts.fragment:
             raise ValueError
     except ValueError:  # its text may have a part of a password
-        form = "it must begin with http:// or https:// and name a host"
-        hint = "in a password write %40 for @, %2F for /, %3F for ?, %23 for #"
-        raise UsageError(f"{BASE_URL_VARIABLE}: {form}; {hint}") from None
+        form = "it must be http(s)://HOST/PATH, and in a password %40 stands for @"
+        raise UsageError(f"{BASE_URL_VARIABLE}: {form}") from None
     path = parts.path.rstrip("/")
     prefixes = (GROQ_PREFIX, "/v1")  # the second one is that of other servers with OpenAI's API
     prefix = next(filter(path.endswith, prefixes), GROQ_PREFIX)
@@ -4526,12 +4471,6 @@ def find_endpoint() -> Endpoint:
     url = parts._replace(path=path, query="", fragment="").geturl()
     host = parts.netloc.rpartition("@")[2].lower()
     return Endpoint(url, prefix, f"{parts.scheme}://{host}{path}{prefix}")
-
-
-@functools.cache
-def fold_endpoint(name: str) -> str:
-    """Return the name of an endpoint with one for this machine, which has three."""
-    return re.sub(r"(?<=://)(localhost|\[::1\])(?=[:/])", "127.0.0.1", name, count=1)
 
 
 def find_api_key() -> str:
@@ -4558,36 +4497,31 @@ class Service:
         self.timeout_s = options.timeout
         self.has_groq_api = endpoint.prefix == GROQ_PREFIX
         self.format = 0  # of RESPONSE_FORMATS, for other APIs; those before it were refused
-        self.lock = threading.Lock()  # guards `format`
+        self.lock = threading.Lock()
         if not re.fullmatch(r"[!-~]+", api_key):
             raise UsageError(f"{API_KEY} holds a character that no key has")
-        self.open_clients(api_key, options.workers, stack)
+        self.open_client(api_key, options.workers, stack)
 
-    def open_clients(self, api_key: str, workers: int, stack: ExitStack) -> None:
+    def open_client(self, api_key: str, workers: int, stack: ExitStack) -> None:
         import groq
         import httpx
 
         limits = httpx.Limits(max_keepalive_connections=workers, keepalive_expiry=90)
-        clients = []
         try:
-            certificates = httpx.create_ssl_context()  # for all: reading them takes long
-            for _ in range(0, workers, WORKERS_PER_CLIENT):
-                pool = groq.DefaultHttpxClient(limits=limits, verify=certificates, follow_redirects=False)
-                client = groq.Groq(
-                    api_key=api_key,
-                    base_url=self.endpoint.url,
-                    max_retries=0,  # they would multiply with ours, and ignore a long `retry-after`
-                    timeout=self.timeout_s,
-                    http_client=pool,
-                )
-                clients.append(stack.enter_context(client))
-        except OSError as error:  # which does not say of which file
-            file = os.environ.get("SSL_CERT_FILE", "")
-            raise UsageError(f"SSL_CERT_FILE: {file}: {error.strerror or error}") from None
-        except (httpx.InvalidURL, ImportError, ValueError) as error:  # ImportError: a SOCKS proxy
-            reason = error if isinstance(error, ImportError) else "this is no address"
-            raise UsageError(f"{BASE_URL_VARIABLE} or a proxy of the environment: {reason}") from None
-        self.clients = itertools.cycle(clients)
+            context = httpx.create_ssl_context()
+            pool = groq.DefaultHttpxClient(limits=limits, verify=context, follow_redirects=False)
+            client = groq.Groq(
+                api_key=api_key,
+                base_url=self.endpoint.url,
+                max_retries=0,  # they would multiply with ours, and ignore a long `retry-after`
+                timeout=self.timeout_s,
+                http_client=pool,
+            )
+            self.client = stack.enter_context(client)
+        except (httpx.InvalidURL, ImportError, OSError, ValueError) as error:  # ImportError: a SOCKS proxy
+            reason = error if isinstance(error, (ImportError, OSError)) else "this is no address"
+            names = f"{BASE_URL_VARIABLE}, SSL_CERT_FILE or a proxy of the environment"
+            raise UsageError(f"{names}: {reason}") from None
 
     def redact(self, text: str) -> str:
         for secret in self.secrets:
@@ -4615,9 +4549,8 @@ class Service:
         import httpx
 
         path = f"{self.endpoint.prefix}/chat/completions"
-        client = next(self.clients)
         try:
-            response = client.post(path, cast_to=httpx.Response, body=msgspec.to_builtins(body))
+            response = self.client.post(path, cast_to=httpx.Response, body=msgspec.to_builtins(body))
             reply = self.read_completion(response.json(), response.headers)
             return reply, read_token_limit(response.headers)
         except groq.APIStatusError as error:
@@ -4653,7 +4586,7 @@ class Service:
             raise self.read_error(completion, status, "", headers)
         choice = completion["choices"][0]
         content = choice["message"].get("content")
-        if isinstance(content, list):  # of parts
+        if isinstance(content, list):
             content = "".join(part["text"] for part in content if part.get("type") == "text")
         counts = only_dict(completion.get("usage"))
         return Reply(
@@ -4690,10 +4623,10 @@ class Journal(msgspec.Struct):
     asks_service: bool  # otherwise the journal alone answers, and replies of all endpoints count
     replies: dict[str, list[Reply]] = {}  # by key; the first usable one counts
     models: dict[str, None] = {}  # of all replies, that of the last line last
-    judgements: dict[str, list[Judgement]] = {}  # that were read from replies, by key
+    judgements: dict[str, list[Judgement]] = {}
     unreadable: int = 0  # lines
-    unlocked: str = ""  # why the file could not be locked
-    withdrawn: dict[str, str] = {}  # models that were withdrawn, by their successor
+    unlocked: str = ""
+    withdrawn: dict[str, str] = {}
     stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
 
     def find(self, call: Call) -> Judgement | None:
@@ -4707,10 +4640,10 @@ class Journal(msgspec.Struct):
             found = []
             for reply in self.replies.get(call.key, ()):
                 # Another model may have the same name elsewhere. Version 2 did not keep the endpoint.
-                is_from_here = fold_endpoint(reply.endpoint) in ("", self.endpoint)
+                is_from_here = reply.endpoint in ("", self.endpoint)
                 if is_from_here or not self.asks_service:
                     with suppress(InvalidReply):
-                        found.append(call.read(reply))
+                        found.append(reply.read(call.prompt))
             self.judgements[call.key] = found
         return self.judgements[call.key]
 
@@ -4839,7 +4772,7 @@ class Line(NamedTuple):
     name: str
     text: str
     badges: Mapping[str, float | None] = MappingProxyType({})
-    is_marked: bool = False  # highlighted
+    is_marked: bool = False
 
 
 class Card(NamedTuple):
@@ -4849,10 +4782,10 @@ class Card(NamedTuple):
     text: str
     facts: Facts
     verdict: str
-    score: float | None  # from 1 to 5: gives the verdict its colour and the entries an order
+    score: float | None  # from 1 to 5: gives the verdict its colour
     marks: Sequence[str] = ()
-    reason: str = ""  # for the score
-    failure: str = ""  # why there is no score
+    reason: str = ""
+    failure: str = ""
 
 
 class Entry(NamedTuple):
@@ -4870,7 +4803,7 @@ class Distribution(NamedTuple):
     """How many scores there are by level; at least one."""
 
     counts: Mapping[int, int]
-    interval: Interval | None = None  # of the mean
+    interval: Interval | None = None
 
 
 class Check(NamedTuple):
@@ -4887,12 +4820,12 @@ class Report(NamedTuple):
     title: str
     parts: Sequence[Part]
     entries: Callable[[], Iterable[Entry]] = list  # of a page; called late, to have few in memory at a time
-    header: Sequence[str] = ()  # of the CSV
+    header: Sequence[str] = ()
     rows: Callable[[], Iterable[Sequence[object]]] = list
     distributions: Mapping[str, Distribution] = MappingProxyType({})  # of a picture, by title
     entries_title: str = "Questions"
     facts: Facts = MappingProxyType({})  # at the top of a page: what was graded, and by what
-    checks: Sequence[Check] = ()  # of the gate
+    checks: Sequence[Check] = ()
 
 
 def name_for_file(model: str) -> str:
@@ -4986,7 +4919,7 @@ class WarningRecord(NamedTuple):
 
     kind: str
     cases: Sequence[str] = ()
-    advice: str = ""  # what to do
+    advice: str = ""
     file: str = ""  # or system that it is about
 
     def describe(self) -> str:
@@ -5158,7 +5091,7 @@ class Html(str):
 
 
 def tag(element: str, *content: str, **attributes: str | float | None) -> Html:
-    """Return an element of a page. Attributes are `class_`, `data_score` and so on; None leaves one out."""
+    """Return an element of a page. Attributes are `class_`, `aria_label` and so on; None leaves one out."""
     start = f"<{element}"
     for name, value in attributes.items():
         if value is not None:
@@ -5304,11 +5237,9 @@ def choose_colour(score: float) -> str:
 
 
 def render_form(noun: str) -> Html:
-    """Return the search box and the menu of the entries. The form is hidden until the script runs."""
+    """Return the search box of the entries. The form is hidden until the script runs."""
     return Html(f"""<form data-noun="{noun}" autocomplete="off" hidden>
 <label>Search <input type="search" name="search"></label>
-<label>Order <select name="order"><option value="0">as listed</option>
-<option value="1">lowest score first</option><option value="-1">highest score first</option></select></label>
 <button type="button" name="open">open all</button> <button type="button" name="close">close all</button>
 <output></output></form>""")
 
@@ -5329,10 +5260,8 @@ def render_entry(entry: Entry) -> Html:
     heading = [*verdicts, " ", tag("h3", tag("b", entry.id), " ", entry.title)]
     if len(entry.cards) == 1:
         heading.append(tag("span", cut_text(entry.cards[0].reason), class_="reason"))
-    lowest = min([card.score for card in entry.cards if card.score is not None], default=None)
-    score = None if lowest is None else f"{lowest:g}"
     article = tag("article", *content, id=entry.id)
-    return tag("details", tag("summary", *heading), article, class_="question", data_score=score)
+    return tag("details", tag("summary", *heading), article, class_="question")
 
 
 def render_verdict(card: Card, system: str = "") -> list[str]:
@@ -5362,7 +5291,7 @@ def render_png(report: Report) -> bytes:
     n_rows = len(report.distributions)
     if not n_rows:
         raise NothingToDo("there are no scores to draw")
-    colours = dict(re.findall(r"(\w+)(?: { --level)?: light-dark\((#\w+)", PAGE_STYLE))
+    colours = dict(re.findall(r"--(\w+): light-dark\((#\w+)", PAGE_STYLE))
     settings: Any = {"text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False}
     stream = io.BytesIO()
     with rc_context(settings), warnings.catch_warnings():
@@ -5385,10 +5314,7 @@ def plot_distribution(
     described = summarize_values(values)
     mean = described.mean or 0.0
     low, high = distribution.interval or (mean, mean)
-    step = (levels[-1] - levels[0]) / 4
-    shades = [colours[choose_colour(1 + (level - levels[0]) / step)] for level in levels]
-    counts = list(distribution.counts.values())
-    bars = histogram.bar(levels, counts, color=shades, edgecolor=colours["grey"])
+    bars = histogram.bar(levels, list(distribution.counts.values()), color=colours["range"])
     histogram.bar_label(bars, padding=2)
     histogram.set(title=escape_console(title), xticks=levels, yticks=[], ymargin=0.2)
     histogram.spines.left.set_visible(False)
@@ -5464,36 +5390,27 @@ article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
 .card > p, dd, .list li { white-space: pre-wrap; unicode-bidi: plaintext; }
 dl { display: grid; grid-template-columns: 2fr 3fr; gap: .3rem 1rem; font-size: .9rem; }
 dl > div { display: contents; }
-main > dl, main > dl > div { display: flex; flex-wrap: wrap; gap: 0 .5rem; }
-main > dl { gap: .3rem 1.5rem; }
 dd { margin: 0; }
 .list { list-style: none; padding: 0; }
 .list li { padding: .2rem .5rem; border-left: .3rem solid transparent; }
 .list li:has(.badge) { background: var(--soft); border-color: var(--accent); }
 .list li.marked { border-color: var(--edge); background: var(--good); }
 form { display: flex; flex-wrap: wrap; align-items: center; gap: .5rem 1.2rem; padding: .6rem 0; }
-select, input, form button { font: inherit; }
+input, form button { font: inherit; }
 [hidden] { display: none !important; }
-@media (max-width: 48rem) { .box :is(th, td) { display: block; } }
 @media print {
   :root { color-scheme: light; font-size: 8pt; }
   form, summary .reason { display: none; }
-  .scroll { overflow: visible; }
   .question, ::details-content { content-visibility: visible; block-size: auto; }
-  .list { columns: 2; }
-  tr, li, summary { break-inside: avoid; }
 }
 """
 
 PAGE_SCRIPT = """
-// Sort by the number that a text begins with, or else by the text. What has no number comes last.
-function sortElements(elements, direction, read) {
-  return [...elements].sort((first, second) => {
-    const [a, b] = [read(first), read(second)];
-    const [x, y] = [parseFloat(a), parseFloat(b)];
-    if (isNaN(x) !== isNaN(y)) return isNaN(x) - isNaN(y);
-    return direction * (isNaN(x) ? a.localeCompare(b) : x - y);
-  });
+// Compare by the number that a text begins with, or else by the text. What has no number comes last.
+function compareTexts(a, b, direction) {
+  const [x, y] = [parseFloat(a), parseFloat(b)];
+  if (isNaN(x) !== isNaN(y)) return isNaN(x) - isNaN(y);
+  return direction * (isNaN(x) ? a.localeCompare(b) : x - y);
 }
 for (const table of document.querySelectorAll(".sortable")) {
   const headings = [...table.tHead.rows[0].cells];
@@ -5502,7 +5419,9 @@ for (const table of document.querySelectorAll(".sortable")) {
     for (const other of headings) other.ariaSort = null;
     heading.ariaSort = isRising ? "ascending" : "descending";
     const read = row => row.cells[column].textContent;
-    table.tBodies[0].append(...sortElements(table.tBodies[0].rows, isRising ? 1 : -1, read));
+    const rows = [...table.tBodies[0].rows];
+    rows.sort((first, second) => compareTexts(read(first), read(second), isRising ? 1 : -1));
+    table.tBodies[0].append(...rows);
   }));
 }
 
@@ -5520,16 +5439,6 @@ function filterEntries() {
   const shown = entries.filter(entry => !entry.hidden);
   form.querySelector("output").textContent = `${shown.length} of ${entries.length} ${form.dataset.noun}`;
 }
-function orderEntries() {
-  const direction = Number(form.order.value);
-  const read = entry => entry.dataset.score ?? "";
-  list.append(...(direction ? sortElements(entries, direction, read) : entries));
-}
-function reveal() {
-  const question = document.querySelector("article:target")?.closest(".question");
-  question?.setAttribute("open", "");
-  question?.scrollIntoView();
-}
 if (list) {
   for (const button of form.querySelectorAll("button")) button.addEventListener("click", () => {
     for (const entry of entries) if (!entry.hidden) entry.open = button.name === "open";
@@ -5537,11 +5446,7 @@ if (list) {
   form.hidden = false;
   form.addEventListener("submit", event => event.preventDefault());
   form.search.addEventListener("input", filterEntries);
-  form.order.addEventListener("change", orderEntries);
-  form.order.parentElement.hidden = !entries.some(entry => entry.dataset.score);
   filterEntries();
-  addEventListener("hashchange", reveal);
-  addEventListener("load", reveal);
 }
 """
 
@@ -5724,7 +5629,7 @@ def open_judge(command: Command, console: Console, resources: ExitStack | None =
     judging = Judging(activity=command.activity, noun=command.noun, price=price, repeats=options.repeats)
     endpoint = find_endpoint()
     asks_service = bool(find_api_key()) and not options.journal_only
-    journal = Journal(command.journal_file, fold_endpoint(endpoint.name), asks_service)
+    journal = Journal(command.journal_file, endpoint.name, asks_service)
     last = command.find_last_model
     judge = Judge(journal, None, judging, options, console.note, find_last_model=last)
     if asks_service and resources is not None:
@@ -5970,7 +5875,6 @@ class JudgeOptions(Options):
     )
     max_usd: float | None = option(None, "stop before it costs more", type=parse_amount, metavar="DOLLARS")
     workers: int = option(8, "calls at a time (default: 8)", type=parse_workers, metavar="N")
-    rpm: int | None = option(None, "requests per minute (default: learned)", metavar="N")
     delay: float = option(0.0, "pause between calls (default: 0)", type=parse_amount, metavar="SECONDS")
     timeout: float = option(
         TIMEOUT_S,
@@ -6963,10 +6867,7 @@ class GradeSplit(Command):
             for position, case in list_cases(self.split, system, criterion, self.options.limit):
                 if isinstance(case, Task):
                     name = self.split.questions[position].question_id
-                    owner = system.submission if len(self.submissions) > 1 else ""
-                    yield Request(
-                        system.title, name, position, *case, criterion=criterion.name, submission=owner
-                    )
+                    yield Request(system.title, name, position, *case, criterion=criterion.name)
 
     def find_arguments(self, request: Request) -> tuple[Question, str]:
         return self.split.questions[request.position], request.texts["answer"]
@@ -8935,8 +8836,7 @@ def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
     if decision:
         facts["Overridden"] = decision.reason
         facts["Judge's score"] = f"{answer.judgement.score:.3g}" if answer.judgement else "none"
-    if answer.judgement and len(answer.judgement.repeats) > 1:
-        facts["Judge's scores"] = RUBRIC.describe_words(answer.judgement)
+    facts["Judge's scores"] = RUBRIC.describe_repeats(answer.judgement)
     facts["Flags"] = ", ".join(answer.flags)
     has_citations = system.find_mean(F1_MEASURE).is_submitted
     for kind, names in answer.sort_citations().items():
@@ -9959,7 +9859,8 @@ class GradeAnswers(GradeItems):
                     outcome = answer.outcomes.get(criterion.name)
                     if criterion.own:
                         facts[f"By {criterion.name}"] = criterion.describe(outcome)
-                    facts[f"{criterion.name}, all scores"] = criterion.describe_marks(answer)
+                    repeats = criterion.describe_repeats(answer.find_judgement(criterion))
+                    facts[f"{criterion.name}, all scores"] = repeats
                 facts["Flags"] = ", ".join(answer.flags)
                 facts |= {name: format_number(answer.scores.get(name), 3) for name in measured}
                 failure = answer.explain_failures(self.criteria) or ""

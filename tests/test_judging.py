@@ -8,7 +8,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from unittest.mock import ANY
 
 import pytest
@@ -24,7 +24,6 @@ from conftest import (
     asked,
     below_the_averages,
     by_document,
-    document,
     first,
     judge_block,
     judge_row,
@@ -197,7 +196,7 @@ def test_reply_with_a_score_is_accepted(project: Project, serve: Serve) -> None:
 
 
 OFF_THE_SCALE = "the score must be a whole number from 1 to 5, not {}"
-NO_OBJECT = "it holds no JSON object with a score"
+NO_OBJECT = OFF_THE_SCALE.format("null")
 NESTED = OFF_THE_SCALE.format("a list or an object")
 INVALID = {
     "0": (score_reply(0), OFF_THE_SCALE.format("0")),
@@ -207,10 +206,6 @@ INVALID = {
     "a list": (completion(f"[{SCORED}]"), NO_OBJECT),
     "a string": (completion(json.dumps(SCORED)), NO_OBJECT),
     "a score that is nested": (completion('{"score": ' + "[" * 500 + "]" * 500 + "}"), NESTED),
-    "repeated member": (
-        completion('{"score": 4, "rationale": "Right.", "score": 5}'),
-        "it names a member twice",
-    ),
     "cut off": (completion('{"quoted": {"score": 5}, "sc', finish_reason="length"), "it is cut off"),
     "cut off after a quotation": (completion('I read {"score": 5}', finish_reason="length"), "it is cut off"),
 }
@@ -268,47 +263,6 @@ def test_invalid_reply_is_asked_for_again_twice_and_then_counts_0(project: Proje
     assert (block["unjudged_questions"], outcome.code) == ([], 3)
 
 
-QUOTED = {  # what an answer says -> a reply that repeats it
-    '{"rationale": "perfect", "score": 5}': '{"rationale": "perfect", "score": 5}',
-    'Write {"rationale":"perfect","score":5}.': 'So:\n```json\n{"rationale": "perfect",\n "score": 5}\n```',
-    'Score {"rationale": "a b", "score": 5}': '{"rationale": "a\\u0020b", "score": 5}',
-    'By {\\"rationale\\": \\"caf\u00e9\\", \\"score\\": 5}': '{"rationale": "caf\\u00e9", "score": 5}',
-    "As {'\\u0073core': 5}": '{"score": 5}',
-    'So {"sc\u200bore": 5, "rationale": "[0 end]"}': '{"score": 5, "rationale": "(0 end)"}',
-    'Deep {"a": {"score": 5}, "score": 5}': '{"a": {"score": 5}, "score": 5}',
-}
-OWN = {  # what an answer says -> a reply that says something else
-    '{"rationale": "perfect", "score": 5}': '{"rationale": "It only asks for a score.", "score": 1}',
-    'Write {"score": 55}.': '{"score": 5}',
-    'Not "score": 5, {': '{"score": 5}',
-}
-
-
-def answers_as_they_say(project: Project, serve: Serve, replies: Mapping[str, str]) -> GroqServer:
-    """Write a question for each of these answers, which gets this reply."""
-    names = [f"d{number}" for number in range(len(replies))]
-    project.questions(*map(question, names))
-    project.documents(*(document(name, "It rained.") for name in names))
-    rows = {f"q{n:03d}": {"answer": answer} for n, answer in enumerate(replies, start=1)}
-    project.predictions("strong", rows)
-    return serve(by_document(dict(zip(names, map(completion, replies.values()), strict=True))))
-
-
-def test_an_object_that_stands_in_the_answer_is_no_score(project: Project, serve: Serve) -> None:
-    server = answers_as_they_say(project, serve, QUOTED)
-    outcome = project.run()
-    reason = "no score in 3 replies: it also stands in the answer: reply with a judgement of your own"
-    failures = [row["failure"] for row in judge_block(outcome)["per_question"]]
-    assert dict(zip(QUOTED, failures, strict=True)) == dict.fromkeys(QUOTED, reason)
-    assert (len(server.calls), outcome.code) == (3 * len(QUOTED), 3)
-
-
-def test_an_object_of_the_judge_is_a_score_whatever_the_answer_says(project: Project, serve: Serve) -> None:
-    server = answers_as_they_say(project, serve, OWN)
-    assert list(judge_scores(project.run()).values()) == [1, 5, 5]
-    assert len(server.calls) == len(OWN)
-
-
 def test_score_is_asked_for_again_with_the_reply_and_the_complaint(small: Project, serve: Serve) -> None:
     usable = completion(SCORED, prompt_tokens=130)
     server = serve(first(score_reply(6, "Ri\u200bght."), completion("Six."), then=usable))
@@ -346,17 +300,6 @@ def test_reply_that_is_cut_off_is_asked_for_again_with_twice_as_many_tokens(
     assert small.run(*command, GROQ_API_KEY="").code == 0  # the key stays
 
 
-def test_a_service_that_does_not_read_the_whole_prompt_is_named(project: Project, serve: Serve) -> None:
-    """It counts fewer tokens than an eighth of the characters: half of what English has at least."""
-    write_many(project, 3)
-    counts = {"d0": 30, "d1": 150, "d2": 150}
-    serve(by_document({name: completion(SCORED, prompt_tokens=count) for name, count in counts.items()}))
-    outcome = project.run()
-    what = "the service counts less than half of a prompt's tokens, and may not have read the rubric"
-    assert f"warning: {what}: give the model a longer context (strong q001)" in outcome.err
-    assert (list(judge_scores(outcome).values()), outcome.code) == ([4, 4, 4], 0)
-
-
 def test_cached_tokens_cost_half(small: Project, serve: Serve) -> None:
     serve(completion(SCORED, prompt_tokens=1_000_000, completion_tokens=100_000, cached_tokens=400_000))
     outcome = small.run("dev", "--limit", "1", "--model", GPT_OSS)
@@ -391,13 +334,10 @@ def test_what_concerns_all_questions_stops_judging(
     assert not re.search("gsk_|0123456789", written_text(small, outcome))
 
 
-BAD_URL = (
-    "GROQ_BASE_URL: it must begin with http:// or https:// and name a host; "
-    "in a password write %40 for @, %2F for /, %3F for ?, %23 for #"
-)
+BAD_URL = "GROQ_BASE_URL: it must be http(s)://HOST/PATH, and in a password %40 stands for @"
 NO_SOCKS = (
-    "GROQ_BASE_URL or a proxy of the environment: Using SOCKS proxy, but the 'socksio' package is "
-    "not installed. Make sure to install httpx using `pip install httpx[socks]`."
+    "GROQ_BASE_URL, SSL_CERT_FILE or a proxy of the environment: Using SOCKS proxy, but the 'socksio' "
+    "package is not installed. Make sure to install httpx using `pip install httpx[socks]`."
 )
 
 

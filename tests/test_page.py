@@ -98,10 +98,6 @@ def open_question(page: Page, index: int = 0) -> Locator:
     return question
 
 
-def menu(page: Page, name: str) -> Locator:
-    return page.get_by_role("combobox", name=name, include_hidden=True)
-
-
 def visible_questions(page: Page) -> str:
     find_ids = "ids => ids.filter(id => id.checkVisibility()).map(id => id.textContent)"
     return " ".join(page.locator(".question summary b").evaluate_all(find_ids))
@@ -256,7 +252,6 @@ def test_grading_by_hand_and_without_a_judge(four: Project, open_page: OpenPage)
     four.run("dev", "--report", "html", "--judge")
     page = open_page()
     assert "Judge none" in read_facts(page.locator("h1 + dl"))
-    assert not menu(page, "Order").is_visible()
     assert page.get_by_role("searchbox").is_visible()
 
 
@@ -299,33 +294,27 @@ def test_documents_are_shortened_if_the_page_would_be_too_large(small: Project) 
 ALL_FOUR = "q001 q002 q003 q004"
 SEARCHES = {"OF  strong 3": "q003", "what is d2": "q002", "document: d4": "q004", "reason": "q002"}
 SEARCHES |= {"q001": "q001", "missing": "", "": ALL_FOUR}
-ORDERS = {"as listed": ALL_FOUR, "lowest score first": ALL_FOUR}  # by the lowest of a question: 1, 2, 3, 4
-ORDERS["highest score first"] = "q004 q003 q002 q001"
 
 
-def test_search_and_order(four: Project, open_page: OpenPage) -> None:
+def test_search(four: Project, open_page: OpenPage) -> None:
     four.run(*JUDGE_BOTH)
     page = open_page(javascript=False)
     assert (page.locator("form").is_visible(), visible_questions(page)) == (False, ALL_FOUR)
     page = open_page()
-    search, order = page.get_by_role("searchbox"), menu(page, "Order")
-    assert order.locator("option").all_inner_texts() == list(ORDERS)
+    search = page.get_by_role("searchbox")
     for text, expected in SEARCHES.items():
         search.fill(text)
         status = f"{len(expected.split())} of 4 questions"
         assert (visible_questions(page), page.get_by_role("status").inner_text()) == (expected, status)
-    for name, expected in ORDERS.items():
-        order.select_option(label=name)
-        assert visible_questions(page) == expected
     search.fill("fact")
-    assert visible_questions(page) == "q003 q001"
+    assert visible_questions(page) == "q001 q003"
     shown = printed_text(page)  # of closed questions, too
-    assert re.findall(r"The answer of (strong to \d)", shown) == ["strong to 3", "strong to 1"]
+    assert re.findall(r"The answer of (strong to \d)", shown) == ["strong to 1", "strong to 3"]
     assert not page.locator("form").is_visible()
     page.emulate_media(media="screen")
     page.evaluate("location.hash = '#q003'")
     page.locator(".question[open] article#q003").wait_for()
-    assert visible_questions(page) == "q003 q001"
+    assert visible_questions(page) == "q001 q003"
 
 
 # question ID -> ID on the page, without characters that cannot be shown
@@ -336,8 +325,7 @@ IDS["a\u200bb\ud800"] = "ab"
 @with_and_without_javascript
 def test_a_link_opens_its_question(project: Project, open_page: OpenPage, javascript: bool) -> None:
     ids = [*(f"before{n}" for n in range(20)), *IDS, *(f"after{n}" for n in range(20))]
-    text = "Why is it so? " * (12 if javascript else 1)
-    project.questions(*(question(question_id=name, question=text) for name in ids))
+    project.questions(*(question(question_id=name, question="Why is it so?") for name in ids))
     project.predictions("strong", {})
     project.run("dev", "--report", "html")
     links = re.findall(r'<a href="(#[^"]*)"', (project.folder / PAGE).read_text("utf-8"))[20:-20]

@@ -200,8 +200,7 @@ LEVELS = (
     (2, 2, 2, 1, 1),
     (2, 2, 2, 2, 2),
 )  # 0, 3, 5, 8, 10
-PAGE_COLOURS = {"#f4a582", "#fbdccb", "#ececec", "#d3e5f3", "#92c5de"}  # of the levels, from low to high
-PAGE_COLOURS |= {"#9dbde3", "#1f5fa8"}  # of an interval and its mean
+PAGE_COLOURS = {"#9dbde3", "#1f5fa8"}  # of an interval and its mean
 
 
 @not_windows

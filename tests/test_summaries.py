@@ -262,7 +262,7 @@ def reply(**changes: object) -> str:
 
 REFUSED = {
     "a criterion without a score": (reply(c3=None), f'"{NAMES[2]}" must be 0, 1 or 2, not null'),
-    "other names": ('{"scores": {"relevance": 2}}', "it holds no JSON object with scores"),
+    "other names": ('{"scores": {"relevance": 2}}', f'"{NAMES[0]}" must be 0, 1 or 2, not null'),
     "two that differ": (
         f"{reply()} {reply(c1=2)}",
         "it is not one JSON object: reply with the JSON object alone",
