@@ -11484,16 +11484,27 @@ RetrievedRow: TypeAlias = dict[str, Any]  # of doc_id, score and rank
 ShownSentences: TypeAlias = Mapping[str, tuple[str, str]]  # name in a prompt -> (document ID, sentence ID)
 
 
-class GenerateOptions(JudgeOptions):
+class WriteOptions(JudgeOptions):
+    group = ""
+    overwrite: bool = option(False, "replace files that exist")
+    repeats: int = 1
+    report: Sequence[str] = ()
+
+
+class GenerateOptions(WriteOptions):
     group = "predictions"
 
     split: str = option(SPLITS[0], "a split, or a JSON or CSV file of questions", "split", metavar="FILE")
     pipeline: str = option("", "how they are answered (required)", choices=PIPELINES, required=True)
     system: str | None = option(None, "what the system is called")
     top_k: int = option(5, "documents to retrieve (default: 5)", metavar="N")
-    overwrite: bool = option(False, "replace files that exist")
-    repeats: int = 1
-    report: Sequence[str] = ()
+    models: Sequence[str] = option(
+        (),
+        f"ask each of these (default: that of the journal, or {DEFAULT_JUDGE_MODEL})",
+        "--model",
+        nargs="+",
+    )
+    judge_model: str | None = None  # the one of them that is asked
 
 
 class WriteFile(Command):
@@ -11501,11 +11512,13 @@ class WriteFile(Command):
 
     needs_judge = True
     unit = ""  # what a row is
-    file = ""
+    file: str
     rows: dict[str, dict[str, Any]]  # of the file, by question ID
     failures: dict[str, str]  # what has no row -> why
 
-    def check_file(self) -> None:
+    def read(self) -> None:
+        self.rows = {}
+        self.failures = {}
         if os.path.lexists(self.file) and not self.options.overwrite:
             raise UsageError(f"{self.file} exists: --overwrite replaces it")
 
@@ -11536,16 +11549,31 @@ class GeneratePredictions(WriteFile):
     def journal_file(self) -> str:
         return f"{Path(self.options.split).stem}_generate_judgements.jsonl"
 
+    def run(self, console: Console) -> int:
+        """Make the predictions of each model, one after the other. Return the worst exit code."""
+        options = self.options
+        models: Sequence[str | None] = list(dict.fromkeys(options.models)) or [None]
+        if len(models) > 1 and options.system:
+            raise UsageError("--system: it names the predictions of one --model only")
+        code = EXIT_OK
+        for model in models:
+            options.judge_model = model
+            options.system = model if len(models) > 1 else options.system
+            try:
+                code = max(code, super().run(console))
+            except JudgeUnavailable as error:
+                console.error(f"error: {self.file} was not written: {error}")
+                code = EXIT_INCOMPLETE
+        return code
+
     def read(self) -> None:
         options = self.options
         name = options.system or SYSTEM_NAMES.get(options.pipeline) or options.judge_model
         self.system = name_for_file(name or DEFAULT_JUDGE_MODEL)
         self.file = PREDICTIONS_FILE.format(split=Path(options.split).with_suffix(""), system=self.system)
-        self.check_file()
+        super().read()
         self.prompt = PIPELINES[options.pipeline]
         self.shown: dict[str, ShownSentences] = {}  # in prompts, by question ID
-        self.rows = {}
-        self.failures = {}
         problems: list[str] = []
         self.questions = self.read_questions(problems)
         self.documents: dict[str, Sentences] = {}  # to search in
@@ -11585,6 +11613,8 @@ class GeneratePredictions(WriteFile):
             yield Request(self.system, name, position, self.prompt, texts)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
+        if self.options.max_usd is not None:  # the next model may spend what is left
+            self.options.max_usd = max(self.options.max_usd - judging.cost_usd, 0)
         for position, (name, question) in enumerate(self.questions.items()):
             outcome = outcomes.get(RequestId(self.system, position, self.prompt))
             if isinstance(outcome, Failure):
@@ -11686,26 +11716,24 @@ def number_sentences(document: Document) -> Sentences:
 
 def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> list[list[RetrievedRow]]:
     """Return the k best texts for each query by BM25, best first; texts without a word of it are left out."""
+    results: list[list[RetrievedRow]] = [[] for _ in queries]
     if not texts:
-        return [[] for _ in queries]
+        return results
     bm25s = import_optional("bm25s", "a search")
     tokenize = functools.partial(bm25s.tokenize, stopwords="en", return_ids=False, show_progress=False)
     words = tokenize(list(texts.values()))
     if not any(words):
-        return [[] for _ in queries]
+        return results
     index = bm25s.BM25()
     index.index(words, show_progress=False)
     names = list(texts)
-    results = []
-    for query in queries:
+    for query, rows in zip(queries, results, strict=True):
         known = [word for word in tokenize([query])[0] if word in index.vocab_dict]
         scores = index.get_scores(known) if known else np.zeros(len(names))
-        rows = []
         for rank, position in enumerate(np.argsort(-scores, kind="stable")[:k], start=1):
             if scores[position] > 0:
                 score = round(float(scores[position]), 4)
                 rows.append({"doc_id": names[position], "score": score, "rank": rank})
-        results.append(rows)
     return results
 
 
@@ -11730,7 +11758,7 @@ EDGE_CASES: Mapping[str, str] = {  # those kinds that are an edge_case_type -> q
 DEFAULT_KINDS = ("precise_fact_retrieval", "analysis", UNANSWERABLE)
 
 
-class DraftOptions(JudgeOptions):
+class DraftOptions(WriteOptions):
     group = "drafting"
 
     documents: str = option("*", "draft on these documents only, by ID or path", metavar="GLOB")
@@ -11739,9 +11767,6 @@ class DraftOptions(JudgeOptions):
         DEFAULT_KINDS, "what to ask, in turns", nargs="+", choices=DRAFT_TASKS, metavar="KIND"
     )
     out: str = option("drafted_questions.jsonl", "the questions", metavar="FILE")
-    overwrite: bool = option(False, "replace the file if it exists")
-    repeats: int = 1
-    report: Sequence[str] = ()
 
 
 class DraftQuestions(WriteFile):
@@ -11756,9 +11781,7 @@ class DraftQuestions(WriteFile):
 
     def read(self) -> None:
         self.file = self.options.out
-        self.check_file()
-        self.rows = {}
-        self.failures = {}
+        super().read()
         self.dropped: dict[str, list[str]] = defaultdict(list)  # rule -> drafts
         problems: list[str] = []
         corpus = read_corpus(self.options.documents, problems)
@@ -12222,6 +12245,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         journal_file = command.journal_file if command else ""
         if journal_file != error.filename and os.path.exists(journal_file):
             console.error(f"The model's replies are kept in {journal_file}: run the same command again.")
+    except MemoryError:
+        console.error("error: there is not enough memory: nothing was written")
     except KeyboardInterrupt:
         console.error("interrupted: the model's replies are kept; run the same command again to continue.")
         return EXIT_INTERRUPTED

@@ -351,6 +351,13 @@ def test_a_folder_that_is_no_place_to_grade_in(small: Project, monkeypatch: pyte
         assert (outcome.code, outcome.usage_error) == (2, message)
 
 
+def test_a_run_without_enough_memory(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation.GradeSplit, "read", Mock(side_effect=MemoryError))
+    outcome = small.run("dev")
+    message = "error: there is not enough memory: nothing was written"
+    assert (outcome.code, outcome.out, outcome.err) == (2, "", [message])
+
+
 NO_METHOD = "--model, --protocol: they need --method llm_judge"
 UNUSED = {  # arguments -> what they need
     "label sheet": (
