@@ -109,7 +109,6 @@ from typing import (
     NoReturn,
     TextIO,
     TypeAlias,
-    TypedDict,
     TypeGuard,
     TypeVar,
     cast,
@@ -336,20 +335,15 @@ class Record(msgspec.Struct, gc=False):
         return chosen
 
 
-# The texts of a rubric's levels; other members are ignored.
-Scale = TypedDict("Scale", {"1": str, "2": str, "3": str, "4": str, "5": str}, total=False)
-
-
 class Rubric(Record):
     """A question's rubric: `scale` maps "1" to "5" to what each level asks for."""
 
     description: str = ""
-    scale: Scale = {}
+    scale: dict[str, str] = {}
 
     @property
     def level_texts(self) -> tuple[str, ...]:
-        texts = cast("dict[str, str]", self.scale)
-        return tuple([texts.get(level, "") for level in RUBRIC_LEVELS])  # of many: a generator is slow
+        return tuple(self.scale.get(level, "") for level in RUBRIC_LEVELS)
 
     @property
     def levels(self) -> dict[str, str]:
@@ -368,7 +362,6 @@ class OwnCriterion(Rubric, kw_only=True):
 
     name: str
     description: NonBlank
-    scale: dict[str, str] = {}  # type: ignore[assignment] # other levels are a problem here, not ignored
 
     def __post_init__(self) -> None:
         self.name = self.name.strip()
@@ -379,7 +372,7 @@ class OwnCriterion(Rubric, kw_only=True):
             raise ValueError('scale: expected texts for levels "1" to "5", of which some may be missing')
 
 
-Facet: TypeAlias = Annotated[Any, msgspec.Meta(description="a facet")]  # of any type, kept as text
+FACETS = ("question_type", "edge_case_type", "source_dataset")  # by which results are sliced
 NOT_GIVEN = "(not given)"
 
 
@@ -397,9 +390,9 @@ class Question(Record, kw_only=True):
     evidence_sentences: list[str] = msgspec.field(default_factory=lambda: [NOT_GIVEN])
     lacks_evidence: Any = False  # computed: whether the field is missing in the file
     rubric: Rubric | None = None
-    question_type: Facet = ""
-    edge_case_type: Facet = ""
-    source_dataset: Facet = ""
+    question_type: Any = ""  # a facet, of any type, is kept as text
+    edge_case_type: Any = ""
+    source_dataset: Any = ""
     source: str = ""
     synthetic: Any = False
     reviewed: Any = False  # whether a person has checked a synthetic question
@@ -416,10 +409,6 @@ class Question(Record, kw_only=True):
     def gold_ids(self) -> list[str]:
         """The gold documents: one, or none of an open question."""
         return [self.doc_id] if self.doc_id else []
-
-
-# The facets of a question, by which results are sliced. A further field of this type is one more.
-FACETS = [field.name for field in msgspec.structs.fields(Question) if field.type == Facet]
 
 
 class OpenQuestion(Record):
@@ -444,20 +433,20 @@ class Prediction(Record):
     question: Scalar = ""
     answer: Scalar = ""
     evidence_sentences: list[Scalar] = []
-    retrieved_docs: Sequence[RetrievedDocument | Scalar] = []
+    retrieved_docs: list[RetrievedDocument | Scalar] = []
     model: Any = None
 
     def __post_init__(self) -> None:
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
-        documents = self.retrieved_docs
-        try:
-            ids = list(map(attrgetter("doc_id"), sorted(documents, key=attrgetter("rank"))))
-        except (AttributeError, TypeError):  # a text has no rank, and None cannot be compared
-            ids = [row.doc_id if isinstance(row, RetrievedDocument) else row for row in documents]
-        if not (isinstance(self.question, str) and isinstance(self.answer, str)):
-            self.question = format_plain(self.question) or ""
-            self.answer = format_plain(self.answer) or ""
-        ids = convert_ids("retrieved_docs", ids)
+        rows = [
+            row if isinstance(row, RetrievedDocument) else RetrievedDocument(row)
+            for row in self.retrieved_docs
+        ]
+        if all(row.rank is not None for row in rows):
+            rows.sort(key=attrgetter("rank"))
+        self.question = format_plain(self.question) or ""
+        self.answer = format_plain(self.answer) or ""
+        ids = convert_ids("retrieved_docs", [row.doc_id for row in rows])
         self.retrieved_docs = [unicodedata.normalize("NFC", name) for name in ids]
         self.evidence_sentences = convert_ids("evidence_sentences", self.evidence_sentences)
 
@@ -468,17 +457,11 @@ class Prediction(Record):
 
 
 def convert_ids(field: str, values: Iterable[Any]) -> list[str]:
-    """Return IDs as texts. Raises ValueError if one is blank: NonBlank would take four times as long."""
-    try:
-        ids = list(map(sys.intern, values))  # the same few IDs occur in many predictions
-    except TypeError:  # a number
-        ids = [format_plain(value) or "" for value in values]
+    """Return IDs as texts. Raises ValueError if one is blank."""
+    ids = [sys.intern(format_plain(value) or "") for value in values]  # few occur in many predictions
     if not all(map(str.strip, ids)):
         raise ValueError(f"{field}: an ID must not be blank")
     return ids
-
-
-NO_PREDICTION = Prediction()  # a missing prediction is a miss everywhere
 
 
 class Sentence(Record):
@@ -877,6 +860,9 @@ def format_plain(value: object) -> str | None:
         return value
     is_finite = isinstance(value, (int, float)) and -math.inf < value < math.inf  # false for NaN
     return json.dumps(value) if is_finite else None
+
+
+NO_PREDICTION = Prediction()  # a missing prediction is a miss everywhere
 
 
 def format_compact(value: object) -> str:
@@ -1840,18 +1826,12 @@ class Sample(NamedTuple):
     clusters: Array
 
     @property
-    def addends(self) -> tuple[Array, Array]:
-        """What each item adds to the sum of its cluster, and to its size: all items count alike."""
-        return self.values, np.ones(len(self.values))
-
-    @property
     def n(self) -> int:
         return len(self.values)
 
     @property
     def mean(self) -> float:
-        values, sizes = self.addends
-        return math.fsum(values) / float(sizes.sum())
+        return math.fsum(self.values) / self.n
 
     def scale(self, factor: float) -> Sample:
         return self._replace(values=self.values * factor)
@@ -1871,8 +1851,9 @@ class Sample(NamedTuple):
 
     def sum_clusters(self) -> Array:
         """Return the sum and the size of each cluster that has items, in the order of their numbers."""
-        rows = np.stack([np.bincount(self.clusters, part) for part in self.addends], axis=1)
-        return rows[rows[:, 1] > 0]
+        sizes = np.bincount(self.clusters)
+        sums = np.bincount(self.clusters, self.values)
+        return np.stack([sums, sizes], axis=1)[sizes > 0]
 
 
 def make_sample(values: Values, clusters: Clusters = None) -> Sample:
@@ -2291,23 +2272,16 @@ def corrected_mean(
     deviations = sample.select(is_labelled)._replace(values=residuals)
     lowest, highest = bounds or (-math.inf, math.inf)
     estimate = min(max(weight * average + correction, lowest), highest)
-    interval = compute_corrected_interval(estimate, sample, deviations, bounds, confidence)
-    low, high = interval or (None, None)
-    return CorrectedMean(estimate, low, high, weight)
-
-
-def compute_corrected_interval(
-    estimate: float, influence: Sample, deviations: Sample, bounds: ScoreRange | None, confidence: float
-) -> Interval | None:
-    """Return the interval of `corrected_mean`; `deviations` has the labelled items only."""
     g = len(deviations.sum_clusters())
     if g < MIN_CLUSTERS:
-        return None
-    variance = g / (g - 2) * float((influence.sum_clusters()[:, 0] ** 2).sum())
+        return CorrectedMean(estimate, None, None, weight)
+    variance = g / (g - 2) * float((sample.sum_clusters()[:, 0] ** 2).sum())
     if bounds:
-        return add_ends(estimate, deviations, variance * deviations.n**2, g - 2, bounds, confidence)
-    half = compute_t_quantile((1 + confidence) / 2, g - 2) * math.sqrt(variance)
-    return round_interval(estimate - half, estimate + half)
+        interval = add_ends(estimate, deviations, variance * deviations.n**2, g - 2, bounds, confidence)
+    else:
+        half = compute_t_quantile((1 + confidence) / 2, g - 2) * math.sqrt(variance)
+        interval = round_interval(estimate - half, estimate + half)
+    return CorrectedMean(estimate, *interval, weight)
 
 
 def compute_weight(pairs: Array) -> float:
@@ -2814,19 +2788,6 @@ class ChangesSince(msgspec.Struct):
                 repeats = f"{then.repeats} in the baseline, {now[name].repeats} now"
                 notes.append(f"repeats of each judgement: {repeats}")
         return list(dict.fromkeys(notes))
-
-    def list_remarks(self) -> list[str]:
-        """Return the notes, and what is better than in the baseline, which is not tested, or equal."""
-        better = []
-        equal = []
-        for change in self.changes:
-            if (change.difference or 0) * change.measure.direction > 0:
-                better.append(change.measure.title)
-            if change.n and not self.table.subtract(change).values.any():
-                equal.append(change.measure.title)
-        cases = {"better than in the baseline (not tested)": better, "all are equal": equal}
-        remarks = [f"{what}: {', '.join(titles)}" for what, titles in cases.items() if titles]
-        return prefix_lines(self.system, [*self.list_notes(), *remarks])
 
     def build_block(self) -> dict[str, Any]:
         return {
@@ -7858,7 +7819,7 @@ def build_baseline_part(
         for change in since.changes:
             rows.append([name, change.measure.title, *list_difference_cells(change), change.verdict])
         checks = since.list_checks()
-        lines += since.list_remarks()
+        lines += prefix_lines(since.system, since.list_notes())
         lines += [check.obstacle for check in checks if check.obstacle]
         lines += [check.worse for check in checks if check.worse]
     header = ["System", "Measure", "n", "Change", "p (adj.)", "Verdict"]
