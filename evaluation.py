@@ -198,8 +198,7 @@ RESAMPLES = 10_000  # of a bootstrap, and random sign flips
 MAX_RESAMPLED_CELLS = 2_000_000  # clusters x resamples; many clusters need fewer resamples
 MAX_CLUSTERS = 1_000  # beyond this, clusters are resampled in groups
 MAX_INTERVAL_VALUES = 25  # of a coefficient: its interval takes a table for each cluster
-MAX_COLUMNS = 200  # samples tested at a time, to bound memory
-FLIPS_AT_A_TIME = 1_000  # likewise
+FLIPS_AT_A_TIME = 250  # to bound memory
 MAX_P = 0.05  # a difference is significant if its adjusted p is at most this
 MIN_SLICE = 3  # questions
 SAMPLE_SIZE = 100  # rows of a file whose fields are looked at, and fields of each
@@ -2121,9 +2120,10 @@ def paired_test(
     differences = [y - x if alternative == "greater" else x - y for x, y in zip(a, b, strict=True)]
     sample = make_sample(differences, clusters).renumber()
     largest = float(abs(sample.values).max(initial=0)) or 1.0
-    scaled = functools.partial(sample.scale, 1 / largest)
     is_one_sided = alternative != "two-sided"
-    tested = compute_p_values([scaled], is_one_sided=is_one_sided, resamples=resamples, seed=seed)
+    tested = compute_p_values(
+        [sample.scale(1 / largest)], is_one_sided=is_one_sided, resamples=resamples, seed=seed
+    )
     return float(tested.p[0])
 
 
@@ -2133,7 +2133,7 @@ class PValues(NamedTuple):
 
 
 def compute_p_values(
-    samples: Sequence[Callable[[], Sample]],
+    samples: Iterable[Sample],
     *,
     is_one_sided: bool = False,
     is_stepwise: bool = False,
@@ -2148,45 +2148,32 @@ def compute_p_values(
     alike samples are, the less it exceeds p. Stepwise, samples that are more extreme are left out of this,
     as they have been rejected before; then an adjusted p is at least that of the sample before. A sample
     whose sums are all 0 has p 1 and does not count.
-
-    Each sample is a function that returns it. It is called twice, so that few samples are in memory at once.
     """
     orient = np.negative if is_one_sided else np.abs
-    n_clusters = 0
-    extremes = np.full(len(samples), -np.inf)
-    for position, get_sample in enumerate(samples):
-        sums = standardize_sums(get_sample())
-        n_clusters = max(n_clusters, len(sums))
-        if sums.any():
-            extremes[position] = orient(sums.sum()) - 1e-9  # keeps z equal that differ only in rounding
+    sums = [standardize_sums(sample) for sample in samples]
+    # Subtracting a little keeps z equal that differ only in rounding.
+    extremes = np.array([orient(row.sum()) - 1e-9 if row.any() else -np.inf for row in sums])
     order = np.argsort(extremes, kind="stable")[np.count_nonzero(np.isinf(extremes)) :]
     limits = extremes[order]
+    n_clusters = max(map(len, sums), default=0)
+    rows = np.zeros((len(order), n_clusters))
+    for row, position in zip(rows, order, strict=True):
+        row[: len(sums[position])] = sums[position]
     flips = draw_flips(n_clusters, resamples, seed)
-    most_extreme = np.full(len(flips), -np.inf)
     hits = np.zeros(len(order))
     joint_hits: Array = np.zeros(len(order))
-    for start in range(0, len(order), MAX_COLUMNS):
-        chunk = slice(start, start + MAX_COLUMNS)
-        columns = np.zeros((n_clusters, len(order[chunk])))
-        for column, position in zip(columns.T, order[chunk], strict=True):
-            sums = standardize_sums(samples[position]())
-            column[: len(sums)] = sums
-        for first in range(0, len(flips), FLIPS_AT_A_TIME):
-            block = slice(first, first + FLIPS_AT_A_TIME)
-            bits = np.unpackbits(flips[block], axis=1, count=n_clusters, bitorder="little")
-            z = orient(columns.T @ (2.0 * bits.T - 1))  # a row for each sample
-            hits[chunk] += (limits[chunk] <= z.T).sum(axis=0)
-            # From the least extreme sample on: what is the most extreme z of those not yet rejected?
-            so_far = most_extreme[block]
-            for row in z:  # np.maximum.accumulate takes three times as long
-                so_far = np.maximum(row, so_far, out=row)
-            most_extreme[block] = so_far
-            joint_hits[chunk] += (limits[chunk] <= z.T).sum(axis=0)
+    for first in range(0, len(flips), FLIPS_AT_A_TIME):
+        block = flips[first : first + FLIPS_AT_A_TIME]
+        bits = np.unpackbits(block, axis=1, count=n_clusters, bitorder="little")
+        z = orient(rows @ (2.0 * bits.T - 1))
+        hits += (limits <= z.T).sum(axis=0)
+        # From the least extreme sample on: what is the most extreme z of those not yet rejected?
+        for before, row in itertools.pairwise(z):  # np.maximum.accumulate takes three times as long
+            np.maximum(before, row, out=row)
+        joint_hits += (limits <= (z if is_stepwise else z[-1:]).T).sum(axis=0)
     if is_stepwise:
         joint_hits = np.maximum.accumulate(joint_hits[::-1])[::-1]
-    else:
-        joint_hits = len(flips) - np.searchsorted(np.sort(most_extreme), limits)
-    tested = PValues(np.ones(len(samples)), np.ones(len(samples)))
+    tested = PValues(np.ones(len(sums)), np.ones(len(sums)))
     tested.p[order] = hits / len(flips)
     tested.p_adjusted[order] = joint_hits / len(flips)
     return tested
@@ -2668,9 +2655,8 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
         columns = [scores.values[measure.name] for scores in systems.values()]
         has_score = np.asarray(~np.isnan(columns).all(axis=0))
         # Clusters without the measure are not flipped: the fewer there are, the sooner all flips are tried.
-        clusters = table.items.clusters.copy()
-        clusters[has_score] = table.items.select(has_score).renumber().clusters
-        part = Table(table.items._replace(clusters=clusters), systems)
+        part = Table(table.items, systems).select(np.flatnonzero(has_score))
+        part.items = part.items.renumber()
         rows = [Difference(*pair, measure) for pair in itertools.combinations(systems, 2)]
         for row in rows:
             measure_difference(part, row)
@@ -2682,8 +2668,7 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
 
 def test_differences(rows: Sequence[tuple[Table, Difference]], **options: bool) -> None:
     """Add p, and p adjusted for all these rows. The options are those of `compute_p_values`."""
-    gains = [functools.partial(table.find_gain, row) for table, row in rows]
-    tested = compute_p_values(gains, **options)
+    tested = compute_p_values((table.find_gain(row) for table, row in rows), **options)
     for (_, row), p, p_adjusted in zip(rows, tested.p.tolist(), tested.p_adjusted.tolist(), strict=True):
         row.p = p
         row.p_adjusted = p_adjusted

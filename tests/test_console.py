@@ -352,7 +352,7 @@ def test_a_folder_that_is_no_place_to_grade_in(small: Project, monkeypatch: pyte
 
 
 def test_a_run_without_enough_memory(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation.GradeSplit, "read", Mock(side_effect=MemoryError))
+    monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=MemoryError))
     outcome = small.run("dev")
     message = "error: there is not enough memory: nothing was written"
     assert (outcome.code, outcome.out, outcome.err) == (2, "", [message])
