@@ -977,10 +977,8 @@ def explain_not_found(path: str, pattern: str) -> str:
         problem += f" in {folder}"
     if pattern:
         problem += f": expected {pattern}"
-    written = re.compile(r"_(evaluation|judgements|leaderboard|grades|graded)\b")  # by this program
     with suppress(OSError):  # the folder may not be there, or may not be listed
-        names = [other for other in sorted(os.listdir(folder)) if not written.search(other)]
-        similar = difflib.get_close_matches(name, names)
+        similar = difflib.get_close_matches(name, sorted(os.listdir(folder)))
         if similar:
             problem += f"; found {', '.join(similar)}"
     return problem
@@ -1027,7 +1025,7 @@ def import_optional(module: str, needed_by: str) -> Any:
 # begins with the place. parse_rows does both for rows, parse_members for the members of an object, and
 # parse_value for a file that is one record. Answers and decisions, JSON or CSV, come in by list_item_rows.
 
-# Everything that decoding can raise, the last two for numbers with too many digits.
+# What decoding can raise, the last two for numbers with too many digits
 JSON_ERRORS = (msgspec.DecodeError, RecursionError, ValueError, OverflowError)
 Columns: TypeAlias = Mapping[str, str]  # of another program: field -> the path to it
 NO_COLUMNS: Columns = MappingProxyType({})
@@ -1054,10 +1052,8 @@ class JsonRow(NamedTuple):
 
 def parse_value(kind: type[T], file: FileData, problems: list[str]) -> T | None:
     """Decode a whole file; None if it is malformed or was not read."""
-    if file.data is None:
-        return None
     try:
-        return decode_json(kind, file.data)
+        return None if file.data is None else decode_json(kind, file.data)
     except JSON_ERRORS as error:
         problems.append(describe_fault(error, JsonRow(file.name, None)))
         return None
@@ -1498,7 +1494,8 @@ def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
 # ------------------------------------------------------------------ 4. Metrics
 
 # In: plain values, such as IDs and texts. Out: scores of one answer, from 0 to 1. Nothing here knows of
-# files, systems or judges. Read first: recall_at_k, citation_scores, evidence_score, exact_match.
+# files, systems or judges. A string in place of several IDs is a TypeError. Read first: recall_at_k,
+# citation_scores, evidence_score, exact_match.
 
 
 def recall_at_k(retrieved_ids: Sequence[str], gold_ids: Collection[str], k: int) -> float:
@@ -1511,9 +1508,6 @@ def recall_at_k(retrieved_ids: Sequence[str], gold_ids: Collection[str], k: int)
 
     Returns:
         From 0 to 1; 0.0 if there are no gold IDs.
-
-    Raises:
-        TypeError: if a string is given instead of several IDs.
 
     >>> recall_at_k(["d3", "d1", "d2"], ["d1", "d9"], k=2)
     0.5
@@ -1533,9 +1527,6 @@ def collect_ids(ids: Iterable[H]) -> set[H]:
 
 def cover_at_k(covered_perspectives: Iterable[Hashable], gold_perspectives: Iterable[Hashable]) -> float:
     """Return the share of gold perspectives that are covered, from 0 to 1; 0.0 if there is no gold one.
-
-    Raises:
-        TypeError: if a string is given instead of several perspectives.
 
     >>> cover_at_k(["cost", "health", "cost"], ["cost", "freedom"])
     0.5
@@ -1558,9 +1549,6 @@ def citation_scores(gold_ids: Iterable[str], predicted_ids: Iterable[str]) -> Ci
 
     Returns:
         Precision, recall and F1, each from 0 to 1; all 0 if nothing is in common or either side is empty.
-
-    Raises:
-        TypeError: if a string is given instead of several IDs.
 
     >>> citation_scores(["S1", "S2"], ["S2", "S3", "S4", "S2"])
     CitationScores(precision=0.3333333333333333, recall=0.5, f1=0.4)
@@ -1586,9 +1574,6 @@ def evidence_score(
 
     Returns:
         From 0 to 1. Without gold evidence: 1.0 if nothing is cited, else 0.0.
-
-    Raises:
-        TypeError: if a string is given instead of several IDs.
 
     >>> evidence_score(["S1"], ["S2"], {"S1": "The lamp burned oil", "S2": "Oil was dear"})
     0.25
@@ -1804,8 +1789,9 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
 
 # In: samples of scores. Out: intervals, p-values, coefficients. Questions about one document succeed or fail
 # together, so documents (clusters) are resampled, not questions. All random bytes come from SHAKE-128, so
-# that every version of Python and numpy has the same resamples. Read first: Sample, compute_mean_interval,
-# compute_difference_interval, paired_test, compute_p_values, corrected_mean.
+# that every version of Python and numpy has the same resamples. Lengths that differ are a ValueError. Read
+# first: Sample, compute_mean_interval, compute_difference_interval, paired_test, compute_p_values,
+# corrected_mean.
 
 Array: TypeAlias = npt.NDArray[Any]
 Values: TypeAlias = Sequence[float] | Array
@@ -1925,9 +1911,6 @@ def bootstrap_interval(
 
     Returns:
         (low, high), or None for fewer than MIN_CLUSTERS clusters.
-
-    Raises:
-        ValueError: if `values` and `clusters` differ in length.
 
     >>> bootstrap_interval([1, 0, 1, 0, 1, 0, 1, 0, 1, 0], clusters="aabbccddee")
     Interval(low=0.5, high=0.5)
@@ -2109,9 +2092,6 @@ def paired_test(
     Returns:
         p from 0 to 1; 1.0 for no values.
 
-    Raises:
-        ValueError: if the lengths differ, or for another alternative.
-
     >>> paired_test([2, 3, 4, 5], [1, 1, 1, 1])
     0.125
     """
@@ -2239,9 +2219,6 @@ def corrected_mean(
         (mean, low, high, lambda). All None without items or without human scores; low and high are None for
         fewer than MIN_CLUSTERS labelled clusters.
 
-    Raises:
-        ValueError: if the lengths differ.
-
     >>> corrected_mean([4, 4, 5, 5], [3, None, 5, None])
     CorrectedMean(mean=4.0, low=None, high=None, lambda_=1.0)
     """
@@ -2296,10 +2273,6 @@ def cohen_kappa(a: Sequence[Any], b: Sequence[Any], weights: str | None = None) 
     Returns:
         From -1 to 1, 0 for chance agreement. None for no items, and if both gave one same value only.
 
-    Raises:
-        ValueError: if the lengths differ.
-        KeyError: for unknown weights.
-
     >>> cohen_kappa([1, 1, 2, 2], [1, 1, 2, 1])
     0.5
     """
@@ -2317,10 +2290,6 @@ def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: str = "nominal")
     Returns:
         At most 1, 0 for chance agreement. None if no item has two ratings, or all ratings are the same value.
 
-    Raises:
-        ValueError: if the rows differ in length.
-        KeyError: for an unknown level.
-
     >>> krippendorff_alpha([[1, 1, 2, 2, None], [1, 1, 2, 1, 3]])
     0.5333333333333333
     """
@@ -2337,9 +2306,6 @@ def fleiss_kappa(counts: Sequence[Sequence[int]]) -> float | None:
     Returns:
         At most 1, 0 for chance agreement. None for no items, for fewer than two raters, and if only one
         category was chosen.
-
-    Raises:
-        ValueError: if the items differ in their number of raters.
 
     >>> fleiss_kappa([[2, 0], [0, 2], [2, 0], [0, 2], [2, 0], [0, 2], [1, 1], [1, 1]])
     0.5
