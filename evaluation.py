@@ -1931,12 +1931,10 @@ def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Inte
         return None
     deviations = scores._replace(values=scores.values - scores.mean)
     between = g / (g - 1) * float((deviations.sum_clusters()[:, 0] ** 2).sum())
-    return add_ends(scores.mean, deviations, between, g - 1, (lowest, highest), CONFIDENCE)
+    return add_ends(scores.mean, deviations, between, g - 1, (lowest, highest))
 
 
-def add_ends(
-    average: float, deviations: Sample, between: float, df: float, bounds: ScoreRange, confidence: float
-) -> Interval:
+def add_ends(average: float, deviations: Sample, between: float, df: float, bounds: ScoreRange) -> Interval:
     """Return the t interval of a mean within bounds, with a few observations added at both ends.
 
     Agresti and Coull (1998) add z^2 / 2 hits and as many misses to independent hits. Here these count less
@@ -1960,11 +1958,11 @@ def add_ends(
     alike = float((sizes**2).sum()) / n  # the design effect if the values of a cluster are equal
     spread = min((squares + unseen) / (n * average * (1 - average) + unseen), 1)
     effect = min(max((between + UNSEEN_BETWEEN * alike) / (squares + UNSEEN_BETWEEN), 1), alike)
-    z = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
+    z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     added = spread * effect * z**2 / 2
     center = (n * average + added) / (n + 2 * added)
     variance = between + added * effect * (center**2 + (1 - center) ** 2)
-    margin = compute_t_quantile((1 + confidence) / 2, df) * math.sqrt(variance) / (n + 2 * added)
+    margin = compute_t_quantile((1 + CONFIDENCE) / 2, df) * math.sqrt(variance) / (n + 2 * added)
     low = lowest + max(center - margin, 0.0) * width
     return round_interval(low, lowest + min(center + margin, 1.0) * width)
 
@@ -2197,7 +2195,6 @@ def corrected_mean(
     human: Sequence[float | None],
     clusters: Clusters = None,
     *,
-    confidence: float = CONFIDENCE,
     bounds: ScoreRange | None = None,
 ) -> CorrectedMean:
     """Return the mean that people would give, from a judge's scores of all items and people's of some.
@@ -2211,7 +2208,6 @@ def corrected_mean(
         judge: shape (n,), a score per item.
         human: shape (n,), a score or None per item.
         clusters: shape (n,), any IDs; None if every item is its own cluster.
-        confidence: from 0 to 1, exclusive.
         bounds: the lowest and the highest score that people can give. With them a few labels are added at
             both ends, as to the mean of any scores: nearly equal labels may be so by chance.
 
@@ -2241,9 +2237,9 @@ def corrected_mean(
         return CorrectedMean(estimate, None, None, weight)
     variance = g / (g - 2) * float((sample.sum_clusters()[:, 0] ** 2).sum())
     if bounds:
-        interval = add_ends(estimate, deviations, variance * deviations.n**2, g - 2, bounds, confidence)
+        interval = add_ends(estimate, deviations, variance * deviations.n**2, g - 2, bounds)
     else:
-        half = compute_t_quantile((1 + confidence) / 2, g - 2) * math.sqrt(variance)
+        half = compute_t_quantile((1 + CONFIDENCE) / 2, g - 2) * math.sqrt(variance)
         interval = round_interval(estimate - half, estimate + half)
     return CorrectedMean(estimate, *interval, weight)
 
@@ -2480,10 +2476,6 @@ class Table(msgspec.Struct):
         ours = self.systems[row.system].values.get(row.measure.name, unknown)
         return self.items.replace_values(ours - self.systems[row.other].values.get(row.measure.name, unknown))
 
-    def find_gain(self, row: Difference) -> Sample:
-        """Return the same differences, above 0 where the system is better."""
-        return self.subtract(row).scale(row.measure.direction)
-
 
 class Mean(NamedTuple):
     """The mean of a measure over the `n` items that have it, in its unit; or a coefficient of `n` items."""
@@ -2634,7 +2626,8 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
 
 def test_differences(rows: Sequence[tuple[Table, Difference]], **options: bool) -> None:
     """Add p, and p adjusted for all these rows. The options are those of `compute_p_values`."""
-    tested = compute_p_values((table.find_gain(row) for table, row in rows), **options)
+    gains = (table.subtract(row).scale(row.measure.direction) for table, row in rows)
+    tested = compute_p_values(gains, **options)
     for (_, row), p, p_adjusted in zip(rows, tested.p.tolist(), tested.p_adjusted.tolist(), strict=True):
         row.p = p
         row.p_adjusted = p_adjusted
@@ -2757,6 +2750,7 @@ def compare_with_earlier_runs(
     """Compare systems with earlier runs of these. Measures of the `gate` are tested for a drop."""
     titled = {measure.name: measure for measure in measures}
     changes_since = {}
+    tested = []  # all together, and not system by system: p is adjusted for the number of tests
     for name in filter(runs.__contains__, today.systems):
         run = runs[name]
         n_possible = max(len(today.item_keys), len(run.item_keys))
@@ -2765,12 +2759,8 @@ def compare_with_earlier_runs(
             if run.scores.obstacles.get(stored.name) is not State.NOT_SUBMITTED:
                 add_change(since, titled.get(stored.name, stored), stored.name in gate)
         changes_since[name] = since
-    # All together, and not system by system: p is adjusted for the number of tests.
-    tested = []
-    for since in changes_since.values():
-        for change in since.changes:
-            if change.measure.name in gate and not change.obstacle:
-                tested.append((since.table, change))
+        in_gate = [change for change in since.changes if change.measure.name in gate]
+        tested += [(since.table, change) for change in in_gate if not change.obstacle]
     test_differences(tested, is_one_sided=True)
     return changes_since
 
@@ -11487,7 +11477,7 @@ class GeneratePredictions(WriteFile):
         self.prompt = PIPELINES[options.pipeline]
         self.shown: dict[str, ShownSentences] = {}  # in prompts, by question ID
         problems: list[str] = []
-        self.questions = self.read_questions(problems)
+        self.items = self.read_items(problems)
         self.documents: dict[str, Sentences] = {}  # to search in
         texts = {}
         if options.pipeline != "llm":
@@ -11495,51 +11485,49 @@ class GeneratePredictions(WriteFile):
                 self.documents[doc_id] = number_sentences(document)
                 texts[doc_id] = " ".join(self.documents[doc_id].values())
         raise_problems(problems)
-        self.retrieved = search_texts(texts, list(self.questions.values()), options.top_k)
+        self.retrieved = search_texts(texts, [item.question for item in self.items], options.top_k)
 
-    def read_questions(self, problems: list[str]) -> dict[str, str]:
-        """Return the questions by ID, of a split or of a dataset as `answers` reads it."""
+    def read_items(self, problems: list[str]) -> list[Item]:
+        """Return the questions of a split, or of a dataset as `answers` reads it."""
         path = self.options.split
-        self.dataset: list[Item] = []  # none for a split
         if is_split(path):
             questions, source = read_questions(path, problems)
             path = source.file
-            rows = [(question.question_id, question.question) for question in questions]
+            items = [Item(id=row.question_id, question=row.question) for row in questions]
         else:
-            self.dataset = parse_items(list_item_rows(read_file(path, problems), problems), problems)
-            rows = [(item.id, item.question) for item in self.dataset]
-        repeated = find_repeated(name for name, _ in rows)
+            items = parse_items(list_item_rows(read_file(path, problems), problems), problems)
+        repeated = find_repeated(item.id for item in items)
         problems += [f"{path}: question ID occurs more than once: {name}" for name in repeated]
-        problems += [f"{path}: {name} has no question" for name, question in rows if not question]
-        return dict(rows)
+        problems += [f"{path}: {item.id} has no question" for item in items if not item.question]
+        return items
 
     def requests(self) -> Iterator[Request]:
         if not self.prompt:
             return
         max_chars = compute_room(self.options, self.prompt)
-        for position, (name, question) in enumerate(self.questions.items()):
+        for position, item in enumerate(self.items):
             doc_ids = [row["doc_id"] for row in self.retrieved[position]]
             documents = {doc_id: self.documents[doc_id] for doc_id in doc_ids}
-            sources, self.shown[name] = show_documents(documents, max_chars)
-            texts = {"question": question, "sources": sources}
-            yield Request(self.system, name, position, self.prompt, texts)
+            sources, self.shown[item.id] = show_documents(documents, max_chars)
+            texts = {"question": item.question, "sources": sources}
+            yield Request(self.system, item.id, position, self.prompt, texts)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         if self.options.max_usd is not None:  # the next model may spend what is left
             self.options.max_usd = max(self.options.max_usd - judging.cost_usd, 0)
-        for position, (name, question) in enumerate(self.questions.items()):
+        for position, item in enumerate(self.items):
             outcome = outcomes.get(RequestId(self.system, position, self.prompt))
             if isinstance(outcome, Failure):
-                self.failures[name] = outcome.reason
+                self.failures[item.id] = outcome.reason
                 continue
-            row: dict[str, Any] = {"question": question}
+            row: dict[str, Any] = {"question": item.question}
             if outcome is None:
-                row |= self.extract_answer(question, self.retrieved[position])
+                row |= self.extract_answer(item.question, self.retrieved[position])
             else:
-                row |= self.read_answer(outcome, name) | {"model": judging.model}
+                row |= self.read_answer(outcome, item.id) | {"model": judging.model}
             if self.documents:
                 row["retrieved_docs"] = self.retrieved[position]
-            self.rows[name] = row
+            self.rows[item.id] = row
 
     def extract_answer(self, question: str, retrieved: Sequence[RetrievedRow]) -> dict[str, Any]:
         """Answer with the best sentences of the best document, in their order."""
@@ -11568,12 +11556,12 @@ class GeneratePredictions(WriteFile):
 
     def results(self) -> Iterator[OutputFile]:
         if self.rows:
-            rows = self.list_items() if self.dataset else self.rows
+            rows = self.rows if is_split(self.options.split) else self.list_items()
             yield OutputFile(self.file, functools.partial(render_results, rows))
 
     def list_items(self) -> list[dict[str, Any]]:
         items = []
-        for item in self.dataset:
+        for item in self.items:
             if item.id not in self.rows:
                 continue
             row = dict(self.rows[item.id])
@@ -11860,14 +11848,12 @@ def grade(
     """Grade the outputs of a split's systems. Nothing is printed, and only a model's journal is written.
 
     Args:
-        split: the name of a split.
+        split, repeats: as on the command line.
         folder: where its questions, the corpus, the predictions, people's files and the journal are.
         systems: grade and judge these only. By default all are graded, and all but `simple` judged.
-        judge: None takes judgements from the journal alone. A model's name has it asked for the others, with
-            GROQ_API_KEY. A function `judge(question, answer)` returns 1 to 5, or None (not judged).
-        criteria: a dict of name and yes-or-no question, or a list of what --criteria takes, or of the rows
-            of its file: `{"name", "description", "scale"}`.
-        repeats: how often each judgement is asked for: the score is the mean.
+        judge: None takes judgements from the journal alone, a model's name has it asked for the others. A
+            function `judge(question, answer)` returns 1 to 5, or None (not judged).
+        criteria: a dict of name and yes-or-no question, or a list of what --criteria or its file has.
         measures: functions by name: `f(question, prediction)` returns a number, of which more is better,
             True, False, or None (not measured). A missing prediction counts 0.
 
@@ -11911,14 +11897,12 @@ def grade_answers(
     Args:
         rows: a list of dicts, a data frame (anything with `to_dict(orient="records")`) or the path of a
             file, of the system `answers` or of the file's name; or a dict of systems with one of these each.
-        methods: as --method takes them. By default "exact", "keyword" and "f1", but none with criteria.
-            Without any, rows need no gold answer.
-        protocol: "verdict", "fraction" or "quality": how a model judges.
+        methods, protocol: as on the command line. Without methods, rows need no gold answer.
         judge: without criteria and `hybrid` it is the method `llm_judge`. A function `judge(item)` returns 0
             to 1, True, False, or None (not judged).
         measures: functions `f(item)`: see `Item`.
         columns: as --columns takes them: `{"gold": "Soll"}`.
-        baseline: the path of earlier results of `answers`, to compare with: in `baseline` of the results.
+        baseline: the path of earlier results of `answers`, to compare with.
         folder: where the journal of a model is, `{name}_judgements.jsonl`.
 
     >>> grade_answers([{"question": "What burns?", "gold": "Oil", "answer": "oil"}])
@@ -12244,15 +12228,10 @@ def add_options(parser: Parser, options_type: type[Options]) -> list[str]:
 
 
 def check_needs(options: Options) -> None:
-    """Raise UsageError if a judge, a criterion or a gate is asked for where nothing is judged or compared."""
+    """Raise UsageError if a judge or a gate is asked for where nothing is judged or compared."""
     problem = ""
     if isinstance(options, GateOptions) and options.gate and not options.baseline:
         problem = "--gate: it needs --baseline FILE, the results to compare with"
-    if isinstance(options, SplitOptions):
-        if options.label_sheet and (options.fail_under or options.baseline):
-            problem = "--fail-under, --baseline: they need no --label-sheet"
-        if options.judge == [] and (options.judge_model or options.criteria):
-            problem = "--model, --criteria: they need a system to judge"
     if isinstance(options, AnswerOptions):
         is_asked_for = options.protocol != "verdict" or (options.judge_model and not options.criteria)
         if is_asked_for and not {"llm_judge", "hybrid"}.intersection(options.methods):

@@ -360,15 +360,6 @@ def test_a_run_without_enough_memory(small: Project, monkeypatch: pytest.MonkeyP
 
 NO_METHOD = "--model, --protocol: they need --method llm_judge"
 UNUSED = {  # arguments -> what they need
-    "label sheet": (
-        "dev --label-sheet --fail-under f1=0.5",
-        "--fail-under, --baseline: they need no --label-sheet",
-    ),
-    "a criterion for nobody": (
-        "dev --judge --criteria support",
-        "--model, --criteria: they need a system to judge",
-    ),
-    "a model for nobody": ("dev --judge --model m", "--model, --criteria: they need a system to judge"),
     "gate": ("dev --gate f1", "--gate: it needs --baseline FILE, the results to compare with"),
     "model": ("answers a.json --model m", NO_METHOD),
     "protocol": ("answers a.json --protocol quality", NO_METHOD),
