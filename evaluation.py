@@ -109,7 +109,6 @@ from typing import (
     NoReturn,
     TextIO,
     TypeAlias,
-    TypedDict,
     TypeGuard,
     TypeVar,
     cast,
@@ -199,8 +198,7 @@ RESAMPLES = 10_000  # of a bootstrap, and random sign flips
 MAX_RESAMPLED_CELLS = 2_000_000  # clusters x resamples; many clusters need fewer resamples
 MAX_CLUSTERS = 1_000  # beyond this, clusters are resampled in groups
 MAX_INTERVAL_VALUES = 25  # of a coefficient: its interval takes a table for each cluster
-MAX_COLUMNS = 200  # samples tested at a time, to bound memory
-FLIPS_AT_A_TIME = 1_000  # likewise
+FLIPS_AT_A_TIME = 250  # to bound memory
 MAX_P = 0.05  # a difference is significant if its adjusted p is at most this
 MIN_SLICE = 3  # questions
 SAMPLE_SIZE = 100  # rows of a file whose fields are looked at, and fields of each
@@ -333,20 +331,15 @@ class Record(msgspec.Struct, gc=False):
         return chosen
 
 
-# The texts of a rubric's levels; other members are ignored.
-Scale = TypedDict("Scale", {"1": str, "2": str, "3": str, "4": str, "5": str}, total=False)
-
-
 class Rubric(Record):
     """A question's rubric: `scale` maps "1" to "5" to what each level asks for."""
 
     description: str = ""
-    scale: Scale = {}
+    scale: dict[str, str] = {}
 
     @property
     def level_texts(self) -> tuple[str, ...]:
-        texts = cast("dict[str, str]", self.scale)
-        return tuple([texts.get(level, "") for level in RUBRIC_LEVELS])  # of many: a generator is slow
+        return tuple(self.scale.get(level, "") for level in RUBRIC_LEVELS)
 
     @property
     def levels(self) -> dict[str, str]:
@@ -365,7 +358,6 @@ class OwnCriterion(Rubric, kw_only=True):
 
     name: str
     description: NonBlank
-    scale: dict[str, str] = {}  # type: ignore[assignment] # other levels are a problem here, not ignored
 
     def __post_init__(self) -> None:
         self.name = self.name.strip()
@@ -376,7 +368,7 @@ class OwnCriterion(Rubric, kw_only=True):
             raise ValueError('scale: expected texts for levels "1" to "5", of which some may be missing')
 
 
-Facet: TypeAlias = Annotated[Any, msgspec.Meta(description="a facet")]  # of any type, kept as text
+FACETS = ("question_type", "edge_case_type", "source_dataset")  # by which results are sliced
 NOT_GIVEN = "(not given)"
 
 
@@ -394,9 +386,9 @@ class Question(Record, kw_only=True):
     evidence_sentences: list[str] = msgspec.field(default_factory=lambda: [NOT_GIVEN])
     lacks_evidence: Any = False  # computed: whether the field is missing in the file
     rubric: Rubric | None = None
-    question_type: Facet = ""
-    edge_case_type: Facet = ""
-    source_dataset: Facet = ""
+    question_type: Any = ""  # a facet, of any type, is kept as text
+    edge_case_type: Any = ""
+    source_dataset: Any = ""
     source: str = ""
     synthetic: Any = False
     reviewed: Any = False  # whether a person has checked a synthetic question
@@ -413,10 +405,6 @@ class Question(Record, kw_only=True):
     def gold_ids(self) -> list[str]:
         """The gold documents: one, or none of an open question."""
         return [self.doc_id] if self.doc_id else []
-
-
-# The facets of a question, by which results are sliced. A further field of this type is one more.
-FACETS = [field.name for field in msgspec.structs.fields(Question) if field.type == Facet]
 
 
 class OpenQuestion(Record):
@@ -441,20 +429,20 @@ class Prediction(Record):
     question: Scalar = ""
     answer: Scalar = ""
     evidence_sentences: list[Scalar] = []
-    retrieved_docs: Sequence[RetrievedDocument | Scalar] = []
+    retrieved_docs: list[RetrievedDocument | Scalar] = []
     model: Any = None
 
     def __post_init__(self) -> None:
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
-        documents = self.retrieved_docs
-        try:
-            ids = list(map(attrgetter("doc_id"), sorted(documents, key=attrgetter("rank"))))
-        except (AttributeError, TypeError):  # a text has no rank, and None cannot be compared
-            ids = [row.doc_id if isinstance(row, RetrievedDocument) else row for row in documents]
-        if not (isinstance(self.question, str) and isinstance(self.answer, str)):
-            self.question = format_plain(self.question) or ""
-            self.answer = format_plain(self.answer) or ""
-        ids = convert_ids("retrieved_docs", ids)
+        rows = [
+            row if isinstance(row, RetrievedDocument) else RetrievedDocument(row)
+            for row in self.retrieved_docs
+        ]
+        if all(row.rank is not None for row in rows):
+            rows.sort(key=attrgetter("rank"))
+        self.question = format_plain(self.question) or ""
+        self.answer = format_plain(self.answer) or ""
+        ids = convert_ids("retrieved_docs", [row.doc_id for row in rows])
         self.retrieved_docs = [unicodedata.normalize("NFC", name) for name in ids]
         self.evidence_sentences = convert_ids("evidence_sentences", self.evidence_sentences)
 
@@ -465,17 +453,11 @@ class Prediction(Record):
 
 
 def convert_ids(field: str, values: Iterable[Any]) -> list[str]:
-    """Return IDs as texts. Raises ValueError if one is blank: NonBlank would take four times as long."""
-    try:
-        ids = list(map(sys.intern, values))  # the same few IDs occur in many predictions
-    except TypeError:  # a number
-        ids = [format_plain(value) or "" for value in values]
+    """Return IDs as texts. Raises ValueError if one is blank."""
+    ids = [sys.intern(format_plain(value) or "") for value in values]  # few occur in many predictions
     if not all(map(str.strip, ids)):
         raise ValueError(f"{field}: an ID must not be blank")
     return ids
-
-
-NO_PREDICTION = Prediction()  # a missing prediction is a miss everywhere
 
 
 class Sentence(Record):
@@ -894,6 +876,9 @@ def format_plain(value: object) -> str | None:
     return json.dumps(value) if is_finite else None
 
 
+NO_PREDICTION = Prediction()  # a missing prediction is a miss everywhere
+
+
 def format_compact(value: object) -> str:
     """Return text as it is, "" for None, and any other value as JSON."""
     if value is None or isinstance(value, str):
@@ -1055,7 +1040,7 @@ def import_optional(module: str, needed_by: str) -> Any:
 # begins with the place. parse_rows does both for rows, parse_members for the members of an object, and
 # parse_value for a file that is one record. Answers and decisions, JSON or CSV, come in by list_item_rows.
 
-# Everything that decoding can raise, the last two for numbers with too many digits.
+# What decoding can raise, the last two for numbers with too many digits
 JSON_ERRORS = (msgspec.DecodeError, RecursionError, ValueError, OverflowError)
 Columns: TypeAlias = Mapping[str, str]  # of another program: field -> the path to it
 NO_COLUMNS: Columns = MappingProxyType({})
@@ -1082,10 +1067,8 @@ class JsonRow(NamedTuple):
 
 def parse_value(kind: type[T], file: FileData, problems: list[str]) -> T | None:
     """Decode a whole file; None if it is malformed or was not read."""
-    if file.data is None:
-        return None
     try:
-        return decode_json(kind, file.data)
+        return None if file.data is None else decode_json(kind, file.data)
     except JSON_ERRORS as error:
         problems.append(describe_fault(error, JsonRow(file.name, None)))
         return None
@@ -1521,7 +1504,8 @@ def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
 # ------------------------------------------------------------------ 4. Metrics
 
 # In: plain values, such as IDs and texts. Out: scores of one answer, from 0 to 1. Nothing here knows of
-# files, systems or judges. Read first: recall_at_k, citation_scores, evidence_score, exact_match.
+# files, systems or judges. A string in place of several IDs is a TypeError. Read first: recall_at_k,
+# citation_scores, evidence_score, exact_match.
 
 
 def recall_at_k(retrieved_ids: Sequence[str], gold_ids: Collection[str], k: int) -> float:
@@ -1534,9 +1518,6 @@ def recall_at_k(retrieved_ids: Sequence[str], gold_ids: Collection[str], k: int)
 
     Returns:
         From 0 to 1; 0.0 if there are no gold IDs.
-
-    Raises:
-        TypeError: if a string is given instead of several IDs.
 
     >>> recall_at_k(["d3", "d1", "d2"], ["d1", "d9"], k=2)
     0.5
@@ -1556,9 +1537,6 @@ def collect_ids(ids: Iterable[H]) -> set[H]:
 
 def cover_at_k(covered_perspectives: Iterable[Hashable], gold_perspectives: Iterable[Hashable]) -> float:
     """Return the share of gold perspectives that are covered, from 0 to 1; 0.0 if there is no gold one.
-
-    Raises:
-        TypeError: if a string is given instead of several perspectives.
 
     >>> cover_at_k(["cost", "health", "cost"], ["cost", "freedom"])
     0.5
@@ -1581,9 +1559,6 @@ def citation_scores(gold_ids: Iterable[str], predicted_ids: Iterable[str]) -> Ci
 
     Returns:
         Precision, recall and F1, each from 0 to 1; all 0 if nothing is in common or either side is empty.
-
-    Raises:
-        TypeError: if a string is given instead of several IDs.
 
     >>> citation_scores(["S1", "S2"], ["S2", "S3", "S4", "S2"])
     CitationScores(precision=0.3333333333333333, recall=0.5, f1=0.4)
@@ -1609,9 +1584,6 @@ def evidence_score(
 
     Returns:
         From 0 to 1. Without gold evidence: 1.0 if nothing is cited, else 0.0.
-
-    Raises:
-        TypeError: if a string is given instead of several IDs.
 
     >>> evidence_score(["S1"], ["S2"], {"S1": "The lamp burned oil", "S2": "Oil was dear"})
     0.25
@@ -1827,8 +1799,9 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
 
 # In: samples of scores. Out: intervals, p-values, coefficients. Questions about one document succeed or fail
 # together, so documents (clusters) are resampled, not questions. All random bytes come from SHAKE-128, so
-# that every version of Python and numpy has the same resamples. Read first: Sample, compute_mean_interval,
-# compute_difference_interval, paired_test, compute_p_values, corrected_mean.
+# that every version of Python and numpy has the same resamples. Lengths that differ are a ValueError. Read
+# first: Sample, compute_mean_interval, compute_difference_interval, paired_test, compute_p_values,
+# corrected_mean.
 
 Array: TypeAlias = npt.NDArray[Any]
 Values: TypeAlias = Sequence[float] | Array
@@ -1848,18 +1821,12 @@ class Sample(NamedTuple):
     clusters: Array
 
     @property
-    def addends(self) -> tuple[Array, Array]:
-        """What each item adds to the sum of its cluster, and to its size: all items count alike."""
-        return self.values, np.ones(len(self.values))
-
-    @property
     def n(self) -> int:
         return len(self.values)
 
     @property
     def mean(self) -> float:
-        values, sizes = self.addends
-        return math.fsum(values) / float(sizes.sum())
+        return math.fsum(self.values) / self.n
 
     def scale(self, factor: float) -> Sample:
         return self._replace(values=self.values * factor)
@@ -1879,8 +1846,9 @@ class Sample(NamedTuple):
 
     def sum_clusters(self) -> Array:
         """Return the sum and the size of each cluster that has items, in the order of their numbers."""
-        rows = np.stack([np.bincount(self.clusters, part) for part in self.addends], axis=1)
-        return rows[rows[:, 1] > 0]
+        sizes = np.bincount(self.clusters)
+        sums = np.bincount(self.clusters, self.values)
+        return np.stack([sums, sizes], axis=1)[sizes > 0]
 
 
 def make_sample(values: Values, clusters: Clusters = None) -> Sample:
@@ -1954,9 +1922,6 @@ def bootstrap_interval(
     Returns:
         (low, high), or None for fewer than MIN_CLUSTERS clusters.
 
-    Raises:
-        ValueError: if `values` and `clusters` differ in length.
-
     >>> bootstrap_interval([1, 0, 1, 0, 1, 0, 1, 0, 1, 0], clusters="aabbccddee")
     Interval(low=0.5, high=0.5)
     """
@@ -1976,12 +1941,10 @@ def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Inte
         return None
     deviations = scores._replace(values=scores.values - scores.mean)
     between = g / (g - 1) * float((deviations.sum_clusters()[:, 0] ** 2).sum())
-    return add_ends(scores.mean, deviations, between, g - 1, (lowest, highest), CONFIDENCE)
+    return add_ends(scores.mean, deviations, between, g - 1, (lowest, highest))
 
 
-def add_ends(
-    average: float, deviations: Sample, between: float, df: float, bounds: ScoreRange, confidence: float
-) -> Interval:
+def add_ends(average: float, deviations: Sample, between: float, df: float, bounds: ScoreRange) -> Interval:
     """Return the t interval of a mean within bounds, with a few observations added at both ends.
 
     Agresti and Coull (1998) add z^2 / 2 hits and as many misses to independent hits. Here these count less
@@ -2005,11 +1968,11 @@ def add_ends(
     alike = float((sizes**2).sum()) / n  # the design effect if the values of a cluster are equal
     spread = min((squares + unseen) / (n * average * (1 - average) + unseen), 1)
     effect = min(max((between + UNSEEN_BETWEEN * alike) / (squares + UNSEEN_BETWEEN), 1), alike)
-    z = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
+    z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     added = spread * effect * z**2 / 2
     center = (n * average + added) / (n + 2 * added)
     variance = between + added * effect * (center**2 + (1 - center) ** 2)
-    margin = compute_t_quantile((1 + confidence) / 2, df) * math.sqrt(variance) / (n + 2 * added)
+    margin = compute_t_quantile((1 + CONFIDENCE) / 2, df) * math.sqrt(variance) / (n + 2 * added)
     low = lowest + max(center - margin, 0.0) * width
     return round_interval(low, lowest + min(center + margin, 1.0) * width)
 
@@ -2137,9 +2100,6 @@ def paired_test(
     Returns:
         p from 0 to 1; 1.0 for no values.
 
-    Raises:
-        ValueError: if the lengths differ, or for another alternative.
-
     >>> paired_test([2, 3, 4, 5], [1, 1, 1, 1])
     0.125
     """
@@ -2148,9 +2108,10 @@ def paired_test(
     differences = [y - x if alternative == "greater" else x - y for x, y in zip(a, b, strict=True)]
     sample = make_sample(differences, clusters).renumber()
     largest = float(abs(sample.values).max(initial=0)) or 1.0
-    scaled = functools.partial(sample.scale, 1 / largest)
     is_one_sided = alternative != "two-sided"
-    tested = compute_p_values([scaled], is_one_sided=is_one_sided, resamples=resamples, seed=seed)
+    tested = compute_p_values(
+        [sample.scale(1 / largest)], is_one_sided=is_one_sided, resamples=resamples, seed=seed
+    )
     return float(tested.p[0])
 
 
@@ -2160,7 +2121,7 @@ class PValues(NamedTuple):
 
 
 def compute_p_values(
-    samples: Sequence[Callable[[], Sample]],
+    samples: Iterable[Sample],
     *,
     is_one_sided: bool = False,
     is_stepwise: bool = False,
@@ -2175,45 +2136,32 @@ def compute_p_values(
     alike samples are, the less it exceeds p. Stepwise, samples that are more extreme are left out of this,
     as they have been rejected before; then an adjusted p is at least that of the sample before. A sample
     whose sums are all 0 has p 1 and does not count.
-
-    Each sample is a function that returns it. It is called twice, so that few samples are in memory at once.
     """
     orient = np.negative if is_one_sided else np.abs
-    n_clusters = 0
-    extremes = np.full(len(samples), -np.inf)
-    for position, get_sample in enumerate(samples):
-        sums = standardize_sums(get_sample())
-        n_clusters = max(n_clusters, len(sums))
-        if sums.any():
-            extremes[position] = orient(sums.sum()) - 1e-9  # keeps z equal that differ only in rounding
+    sums = [standardize_sums(sample) for sample in samples]
+    # Subtracting a little keeps z equal that differ only in rounding.
+    extremes = np.array([orient(row.sum()) - 1e-9 if row.any() else -np.inf for row in sums])
     order = np.argsort(extremes, kind="stable")[np.count_nonzero(np.isinf(extremes)) :]
     limits = extremes[order]
+    n_clusters = max(map(len, sums), default=0)
+    rows = np.zeros((len(order), n_clusters))
+    for row, position in zip(rows, order, strict=True):
+        row[: len(sums[position])] = sums[position]
     flips = draw_flips(n_clusters, resamples, seed)
-    most_extreme = np.full(len(flips), -np.inf)
     hits = np.zeros(len(order))
     joint_hits: Array = np.zeros(len(order))
-    for start in range(0, len(order), MAX_COLUMNS):
-        chunk = slice(start, start + MAX_COLUMNS)
-        columns = np.zeros((n_clusters, len(order[chunk])))
-        for column, position in zip(columns.T, order[chunk], strict=True):
-            sums = standardize_sums(samples[position]())
-            column[: len(sums)] = sums
-        for first in range(0, len(flips), FLIPS_AT_A_TIME):
-            block = slice(first, first + FLIPS_AT_A_TIME)
-            bits = np.unpackbits(flips[block], axis=1, count=n_clusters, bitorder="little")
-            z = orient(columns.T @ (2.0 * bits.T - 1))  # a row for each sample
-            hits[chunk] += (limits[chunk] <= z.T).sum(axis=0)
-            # From the least extreme sample on: what is the most extreme z of those not yet rejected?
-            so_far = most_extreme[block]
-            for row in z:  # np.maximum.accumulate takes three times as long
-                so_far = np.maximum(row, so_far, out=row)
-            most_extreme[block] = so_far
-            joint_hits[chunk] += (limits[chunk] <= z.T).sum(axis=0)
+    for first in range(0, len(flips), FLIPS_AT_A_TIME):
+        block = flips[first : first + FLIPS_AT_A_TIME]
+        bits = np.unpackbits(block, axis=1, count=n_clusters, bitorder="little")
+        z = orient(rows @ (2.0 * bits.T - 1))
+        hits += (limits <= z.T).sum(axis=0)
+        # From the least extreme sample on: what is the most extreme z of those not yet rejected?
+        for before, row in itertools.pairwise(z):  # np.maximum.accumulate takes three times as long
+            np.maximum(before, row, out=row)
+        joint_hits += (limits <= (z if is_stepwise else z[-1:]).T).sum(axis=0)
     if is_stepwise:
         joint_hits = np.maximum.accumulate(joint_hits[::-1])[::-1]
-    else:
-        joint_hits = len(flips) - np.searchsorted(np.sort(most_extreme), limits)
-    tested = PValues(np.ones(len(samples)), np.ones(len(samples)))
+    tested = PValues(np.ones(len(sums)), np.ones(len(sums)))
     tested.p[order] = hits / len(flips)
     tested.p_adjusted[order] = joint_hits / len(flips)
     return tested
@@ -2257,7 +2205,6 @@ def corrected_mean(
     human: Sequence[float | None],
     clusters: Clusters = None,
     *,
-    confidence: float = CONFIDENCE,
     bounds: ScoreRange | None = None,
 ) -> CorrectedMean:
     """Return the mean that people would give, from a judge's scores of all items and people's of some.
@@ -2271,16 +2218,12 @@ def corrected_mean(
         judge: shape (n,), a score per item.
         human: shape (n,), a score or None per item.
         clusters: shape (n,), any IDs; None if every item is its own cluster.
-        confidence: from 0 to 1, exclusive.
         bounds: the lowest and the highest score that people can give. With them a few labels are added at
             both ends, as to the mean of any scores: nearly equal labels may be so by chance.
 
     Returns:
         (mean, low, high, lambda). All None without items or without human scores; low and high are None for
         fewer than MIN_CLUSTERS labelled clusters.
-
-    Raises:
-        ValueError: if the lengths differ.
 
     >>> corrected_mean([4, 4, 5, 5], [3, None, 5, None])
     CorrectedMean(mean=4.0, low=None, high=None, lambda_=1.0)
@@ -2299,23 +2242,16 @@ def corrected_mean(
     deviations = sample.select(is_labelled)._replace(values=residuals)
     lowest, highest = bounds or (-math.inf, math.inf)
     estimate = min(max(weight * average + correction, lowest), highest)
-    interval = compute_corrected_interval(estimate, sample, deviations, bounds, confidence)
-    low, high = interval or (None, None)
-    return CorrectedMean(estimate, low, high, weight)
-
-
-def compute_corrected_interval(
-    estimate: float, influence: Sample, deviations: Sample, bounds: ScoreRange | None, confidence: float
-) -> Interval | None:
-    """Return the interval of `corrected_mean`; `deviations` has the labelled items only."""
     g = len(deviations.sum_clusters())
     if g < MIN_CLUSTERS:
-        return None
-    variance = g / (g - 2) * float((influence.sum_clusters()[:, 0] ** 2).sum())
+        return CorrectedMean(estimate, None, None, weight)
+    variance = g / (g - 2) * float((sample.sum_clusters()[:, 0] ** 2).sum())
     if bounds:
-        return add_ends(estimate, deviations, variance * deviations.n**2, g - 2, bounds, confidence)
-    half = compute_t_quantile((1 + confidence) / 2, g - 2) * math.sqrt(variance)
-    return round_interval(estimate - half, estimate + half)
+        interval = add_ends(estimate, deviations, variance * deviations.n**2, g - 2, bounds)
+    else:
+        half = compute_t_quantile((1 + CONFIDENCE) / 2, g - 2) * math.sqrt(variance)
+        interval = round_interval(estimate - half, estimate + half)
+    return CorrectedMean(estimate, *interval, weight)
 
 
 def compute_weight(pairs: Array) -> float:
@@ -2343,10 +2279,6 @@ def cohen_kappa(a: Sequence[Any], b: Sequence[Any], weights: str | None = None) 
     Returns:
         From -1 to 1, 0 for chance agreement. None for no items, and if both gave one same value only.
 
-    Raises:
-        ValueError: if the lengths differ.
-        KeyError: for unknown weights.
-
     >>> cohen_kappa([1, 1, 2, 2], [1, 1, 2, 1])
     0.5
     """
@@ -2364,10 +2296,6 @@ def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: str = "nominal")
     Returns:
         At most 1, 0 for chance agreement. None if no item has two ratings, or all ratings are the same value.
 
-    Raises:
-        ValueError: if the rows differ in length.
-        KeyError: for an unknown level.
-
     >>> krippendorff_alpha([[1, 1, 2, 2, None], [1, 1, 2, 1, 3]])
     0.5333333333333333
     """
@@ -2384,9 +2312,6 @@ def fleiss_kappa(counts: Sequence[Sequence[int]]) -> float | None:
     Returns:
         At most 1, 0 for chance agreement. None for no items, for fewer than two raters, and if only one
         category was chosen.
-
-    Raises:
-        ValueError: if the items differ in their number of raters.
 
     >>> fleiss_kappa([[2, 0], [0, 2], [2, 0], [0, 2], [2, 0], [0, 2], [1, 1], [1, 1]])
     0.5
@@ -2561,10 +2486,6 @@ class Table(msgspec.Struct):
         ours = self.systems[row.system].values.get(row.measure.name, unknown)
         return self.items.replace_values(ours - self.systems[row.other].values.get(row.measure.name, unknown))
 
-    def find_gain(self, row: Difference) -> Sample:
-        """Return the same differences, above 0 where the system is better."""
-        return self.subtract(row).scale(row.measure.direction)
-
 
 class Mean(NamedTuple):
     """The mean of a measure over the `n` items that have it, in its unit; or a coefficient of `n` items."""
@@ -2702,9 +2623,8 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
         columns = [scores.values[measure.name] for scores in systems.values()]
         has_score = np.asarray(~np.isnan(columns).all(axis=0))
         # Clusters without the measure are not flipped: the fewer there are, the sooner all flips are tried.
-        clusters = table.items.clusters.copy()
-        clusters[has_score] = table.items.select(has_score).renumber().clusters
-        part = Table(table.items._replace(clusters=clusters), systems)
+        part = Table(table.items, systems).select(np.flatnonzero(has_score))
+        part.items = part.items.renumber()
         rows = [Difference(*pair, measure) for pair in itertools.combinations(systems, 2)]
         for row in rows:
             measure_difference(part, row)
@@ -2716,7 +2636,7 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
 
 def test_differences(rows: Sequence[tuple[Table, Difference]], **options: bool) -> None:
     """Add p, and p adjusted for all these rows. The options are those of `compute_p_values`."""
-    gains = [functools.partial(table.find_gain, row) for table, row in rows]
+    gains = (table.subtract(row).scale(row.measure.direction) for table, row in rows)
     tested = compute_p_values(gains, **options)
     for (_, row), p, p_adjusted in zip(rows, tested.p.tolist(), tested.p_adjusted.tolist(), strict=True):
         row.p = p
@@ -2823,19 +2743,6 @@ class ChangesSince(msgspec.Struct):
                 notes.append(f"repeats of each judgement: {repeats}")
         return list(dict.fromkeys(notes))
 
-    def list_remarks(self) -> list[str]:
-        """Return the notes, and what is better than in the baseline, which is not tested, or equal."""
-        better = []
-        equal = []
-        for change in self.changes:
-            if (change.difference or 0) * change.measure.direction > 0:
-                better.append(change.measure.title)
-            if change.n and not self.table.subtract(change).values.any():
-                equal.append(change.measure.title)
-        cases = {"better than in the baseline (not tested)": better, "all are equal": equal}
-        remarks = [f"{what}: {', '.join(titles)}" for what, titles in cases.items() if titles]
-        return prefix_lines(self.system, [*self.list_notes(), *remarks])
-
     def build_block(self) -> dict[str, Any]:
         return {
             **self.file.build_block(),
@@ -2853,6 +2760,7 @@ def compare_with_earlier_runs(
     """Compare systems with earlier runs of these. Measures of the `gate` are tested for a drop."""
     titled = {measure.name: measure for measure in measures}
     changes_since = {}
+    tested = []  # all together, and not system by system: p is adjusted for the number of tests
     for name in filter(runs.__contains__, today.systems):
         run = runs[name]
         n_possible = max(len(today.item_keys), len(run.item_keys))
@@ -2861,12 +2769,8 @@ def compare_with_earlier_runs(
             if run.scores.obstacles.get(stored.name) is not State.NOT_SUBMITTED:
                 add_change(since, titled.get(stored.name, stored), stored.name in gate)
         changes_since[name] = since
-    # All together, and not system by system: p is adjusted for the number of tests.
-    tested = []
-    for since in changes_since.values():
-        for change in since.changes:
-            if change.measure.name in gate and not change.obstacle:
-                tested.append((since.table, change))
+        in_gate = [change for change in since.changes if change.measure.name in gate]
+        tested += [(since.table, change) for change in in_gate if not change.obstacle]
     test_differences(tested, is_one_sided=True)
     return changes_since
 
@@ -7730,7 +7634,7 @@ def build_baseline_part(
         for change in since.changes:
             rows.append([name, change.measure.title, *list_difference_cells(change), change.verdict])
         checks = since.list_checks()
-        lines += since.list_remarks()
+        lines += prefix_lines(since.system, since.list_notes())
         lines += [check.obstacle for check in checks if check.obstacle]
         lines += [check.worse for check in checks if check.worse]
     header = ["System", "Measure", "n", "Change", "p (adj.)", "Verdict"]
@@ -11526,16 +11430,27 @@ RetrievedRow: TypeAlias = dict[str, Any]  # of doc_id, score and rank
 ShownSentences: TypeAlias = Mapping[str, tuple[str, str]]  # name in a prompt -> (document ID, sentence ID)
 
 
-class GenerateOptions(JudgeOptions):
+class WriteOptions(JudgeOptions):
+    group = ""
+    overwrite: bool = option(False, "replace files that exist")
+    repeats: int = 1
+    report: Sequence[str] = ()
+
+
+class GenerateOptions(WriteOptions):
     group = "predictions"
 
     split: str = option(SPLITS[0], "a split, or a JSON or CSV file of questions", "split", metavar="FILE")
     pipeline: str = option("", "how they are answered (required)", choices=PIPELINES, required=True)
     system: str | None = option(None, "what the system is called")
     top_k: int = option(5, "documents to retrieve (default: 5)", metavar="N")
-    overwrite: bool = option(False, "replace files that exist")
-    repeats: int = 1
-    report: Sequence[str] = ()
+    models: Sequence[str] = option(
+        (),
+        f"ask each of these (default: that of the journal, or {DEFAULT_JUDGE_MODEL})",
+        "--model",
+        nargs="+",
+    )
+    judge_model: str | None = None  # the one of them that is asked
 
 
 class WriteFile(Command):
@@ -11543,11 +11458,13 @@ class WriteFile(Command):
 
     needs_judge = True
     unit = ""  # what a row is
-    file = ""
+    file: str
     rows: dict[str, dict[str, Any]]  # of the file, by question ID
     failures: dict[str, str]  # what has no row -> why
 
-    def check_file(self) -> None:
+    def read(self) -> None:
+        self.rows = {}
+        self.failures = {}
         if os.path.lexists(self.file) and not self.options.overwrite:
             raise UsageError(f"{self.file} exists: --overwrite replaces it")
 
@@ -11578,18 +11495,33 @@ class GeneratePredictions(WriteFile):
     def journal_file(self) -> str:
         return f"{Path(self.options.split).stem}_generate_judgements.jsonl"
 
+    def run(self, console: Console) -> int:
+        """Make the predictions of each model, one after the other. Return the worst exit code."""
+        options = self.options
+        models: Sequence[str | None] = list(dict.fromkeys(options.models)) or [None]
+        if len(models) > 1 and options.system:
+            raise UsageError("--system: it names the predictions of one --model only")
+        code = EXIT_OK
+        for model in models:
+            options.judge_model = model
+            options.system = model if len(models) > 1 else options.system
+            try:
+                code = max(code, super().run(console))
+            except JudgeUnavailable as error:
+                console.error(f"error: {self.file} was not written: {error}")
+                code = EXIT_INCOMPLETE
+        return code
+
     def read(self) -> None:
         options = self.options
         name = options.system or SYSTEM_NAMES.get(options.pipeline) or options.judge_model
         self.system = name_for_file(name or DEFAULT_JUDGE_MODEL)
         self.file = PREDICTIONS_FILE.format(split=Path(options.split).with_suffix(""), system=self.system)
-        self.check_file()
+        super().read()
         self.prompt = PIPELINES[options.pipeline]
         self.shown: dict[str, ShownSentences] = {}  # in prompts, by question ID
-        self.rows = {}
-        self.failures = {}
         problems: list[str] = []
-        self.questions = self.read_questions(problems)
+        self.items = self.read_items(problems)
         self.documents: dict[str, Sentences] = {}  # to search in
         texts = {}
         if options.pipeline != "llm":
@@ -11597,49 +11529,49 @@ class GeneratePredictions(WriteFile):
                 self.documents[doc_id] = number_sentences(document)
                 texts[doc_id] = " ".join(self.documents[doc_id].values())
         raise_problems(problems)
-        self.retrieved = search_texts(texts, list(self.questions.values()), options.top_k)
+        self.retrieved = search_texts(texts, [item.question for item in self.items], options.top_k)
 
-    def read_questions(self, problems: list[str]) -> dict[str, str]:
-        """Return the questions by ID, of a split or of a dataset as `answers` reads it."""
+    def read_items(self, problems: list[str]) -> list[Item]:
+        """Return the questions of a split, or of a dataset as `answers` reads it."""
         path = self.options.split
-        self.dataset: list[Item] = []  # none for a split
         if is_split(path):
             questions, source = read_questions(path, problems)
             path = source.file
-            rows = [(question.question_id, question.question) for question in questions]
+            items = [Item(id=row.question_id, question=row.question) for row in questions]
         else:
-            self.dataset = parse_items(list_item_rows(read_file(path, problems), problems), problems)
-            rows = [(item.id, item.question) for item in self.dataset]
-        repeated = find_repeated(name for name, _ in rows)
+            items = parse_items(list_item_rows(read_file(path, problems), problems), problems)
+        repeated = find_repeated(item.id for item in items)
         problems += [f"{path}: question ID occurs more than once: {name}" for name in repeated]
-        problems += [f"{path}: {name} has no question" for name, question in rows if not question]
-        return dict(rows)
+        problems += [f"{path}: {item.id} has no question" for item in items if not item.question]
+        return items
 
     def requests(self) -> Iterator[Request]:
         if not self.prompt:
             return
         max_chars = compute_room(self.options, self.prompt)
-        for position, (name, question) in enumerate(self.questions.items()):
+        for position, item in enumerate(self.items):
             doc_ids = [row["doc_id"] for row in self.retrieved[position]]
             documents = {doc_id: self.documents[doc_id] for doc_id in doc_ids}
-            sources, self.shown[name] = show_documents(documents, max_chars)
-            texts = {"question": question, "sources": sources}
-            yield Request(self.system, name, position, self.prompt, texts)
+            sources, self.shown[item.id] = show_documents(documents, max_chars)
+            texts = {"question": item.question, "sources": sources}
+            yield Request(self.system, item.id, position, self.prompt, texts)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
-        for position, (name, question) in enumerate(self.questions.items()):
+        if self.options.max_usd is not None:  # the next model may spend what is left
+            self.options.max_usd = max(self.options.max_usd - judging.cost_usd, 0)
+        for position, item in enumerate(self.items):
             outcome = outcomes.get(RequestId(self.system, position, self.prompt))
             if isinstance(outcome, Failure):
-                self.failures[name] = outcome.reason
+                self.failures[item.id] = outcome.reason
                 continue
-            row: dict[str, Any] = {"question": question}
+            row: dict[str, Any] = {"question": item.question}
             if outcome is None:
-                row |= self.extract_answer(question, self.retrieved[position])
+                row |= self.extract_answer(item.question, self.retrieved[position])
             else:
-                row |= self.read_answer(outcome, name) | {"model": judging.model}
+                row |= self.read_answer(outcome, item.id) | {"model": judging.model}
             if self.documents:
                 row["retrieved_docs"] = self.retrieved[position]
-            self.rows[name] = row
+            self.rows[item.id] = row
 
     def extract_answer(self, question: str, retrieved: Sequence[RetrievedRow]) -> dict[str, Any]:
         """Answer with the best sentences of the best document, in their order."""
@@ -11668,12 +11600,12 @@ class GeneratePredictions(WriteFile):
 
     def results(self) -> Iterator[OutputFile]:
         if self.rows:
-            rows = self.list_items() if self.dataset else self.rows
+            rows = self.rows if is_split(self.options.split) else self.list_items()
             yield OutputFile(self.file, functools.partial(render_results, rows))
 
     def list_items(self) -> list[dict[str, Any]]:
         items = []
-        for item in self.dataset:
+        for item in self.items:
             if item.id not in self.rows:
                 continue
             row = dict(self.rows[item.id])
@@ -11728,26 +11660,24 @@ def number_sentences(document: Document) -> Sentences:
 
 def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> list[list[RetrievedRow]]:
     """Return the k best texts for each query by BM25, best first; texts without a word of it are left out."""
+    results: list[list[RetrievedRow]] = [[] for _ in queries]
     if not texts:
-        return [[] for _ in queries]
+        return results
     bm25s = import_optional("bm25s", "a search")
     tokenize = functools.partial(bm25s.tokenize, stopwords="en", return_ids=False, show_progress=False)
     words = tokenize(list(texts.values()))
     if not any(words):
-        return [[] for _ in queries]
+        return results
     index = bm25s.BM25()
     index.index(words, show_progress=False)
     names = list(texts)
-    results = []
-    for query in queries:
+    for query, rows in zip(queries, results, strict=True):
         known = [word for word in tokenize([query])[0] if word in index.vocab_dict]
         scores = index.get_scores(known) if known else np.zeros(len(names))
-        rows = []
         for rank, position in enumerate(np.argsort(-scores, kind="stable")[:k], start=1):
             if scores[position] > 0:
                 score = round(float(scores[position]), 4)
                 rows.append({"doc_id": names[position], "score": score, "rank": rank})
-        results.append(rows)
     return results
 
 
@@ -11772,7 +11702,7 @@ EDGE_CASES: Mapping[str, str] = {  # those kinds that are an edge_case_type -> q
 DEFAULT_KINDS = ("precise_fact_retrieval", "analysis", UNANSWERABLE)
 
 
-class DraftOptions(JudgeOptions):
+class DraftOptions(WriteOptions):
     group = "drafting"
 
     documents: str = option("*", "draft on these documents only, by ID or path", metavar="GLOB")
@@ -11781,9 +11711,6 @@ class DraftOptions(JudgeOptions):
         DEFAULT_KINDS, "what to ask, in turns", nargs="+", choices=DRAFT_TASKS, metavar="KIND"
     )
     out: str = option("drafted_questions.jsonl", "the questions", metavar="FILE")
-    overwrite: bool = option(False, "replace the file if it exists")
-    repeats: int = 1
-    report: Sequence[str] = ()
 
 
 class DraftQuestions(WriteFile):
@@ -11798,9 +11725,7 @@ class DraftQuestions(WriteFile):
 
     def read(self) -> None:
         self.file = self.options.out
-        self.check_file()
-        self.rows = {}
-        self.failures = {}
+        super().read()
         self.dropped: dict[str, list[str]] = defaultdict(list)  # rule -> drafts
         problems: list[str] = []
         corpus = read_corpus(self.options.documents, problems)
@@ -11967,14 +11892,12 @@ def grade(
     """Grade the outputs of a split's systems. Nothing is printed, and only a model's journal is written.
 
     Args:
-        split: the name of a split.
+        split, repeats: as on the command line.
         folder: where its questions, the corpus, the predictions, people's files and the journal are.
         systems: grade and judge these only. By default all are graded, and all but `simple` judged.
-        judge: None takes judgements from the journal alone. A model's name has it asked for the others, with
-            GROQ_API_KEY. A function `judge(question, answer)` returns 1 to 5, or None (not judged).
-        criteria: a dict of name and yes-or-no question, or a list of what --criteria takes, or of the rows
-            of its file: `{"name", "description", "scale"}`.
-        repeats: how often each judgement is asked for: the score is the mean.
+        judge: None takes judgements from the journal alone, a model's name has it asked for the others. A
+            function `judge(question, answer)` returns 1 to 5, or None (not judged).
+        criteria: a dict of name and yes-or-no question, or a list of what --criteria or its file has.
         measures: functions by name: `f(question, prediction)` returns a number, of which more is better,
             True, False, or None (not measured). A missing prediction counts 0.
 
@@ -12018,14 +11941,12 @@ def grade_answers(
     Args:
         rows: a list of dicts, a data frame (anything with `to_dict(orient="records")`) or the path of a
             file, of the system `answers` or of the file's name; or a dict of systems with one of these each.
-        methods: as --method takes them. By default "exact", "keyword" and "f1", but none with criteria.
-            Without any, rows need no gold answer.
-        protocol: "verdict", "fraction" or "quality": how a model judges.
+        methods, protocol: as on the command line. Without methods, rows need no gold answer.
         judge: without criteria and `hybrid` it is the method `llm_judge`. A function `judge(item)` returns 0
             to 1, True, False, or None (not judged).
         measures: functions `f(item)`: see `Item`.
         columns: as --columns takes them: `{"gold": "Soll"}`.
-        baseline: the path of earlier results of `answers`, to compare with: in `baseline` of the results.
+        baseline: the path of earlier results of `answers`, to compare with.
         folder: where the journal of a model is, `{name}_judgements.jsonl`.
 
     >>> grade_answers([{"question": "What burns?", "gold": "Oil", "answer": "oil"}])
@@ -12264,6 +12185,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         journal_file = command.journal_file if command else ""
         if journal_file != error.filename and os.path.exists(journal_file):
             console.error(f"The model's replies are kept in {journal_file}: run the same command again.")
+    except MemoryError:
+        console.error("error: there is not enough memory: nothing was written")
     except KeyboardInterrupt:
         console.error("interrupted: the model's replies are kept; run the same command again to continue.")
         return EXIT_INTERRUPTED
@@ -12349,15 +12272,10 @@ def add_options(parser: Parser, options_type: type[Options]) -> list[str]:
 
 
 def check_needs(options: Options) -> None:
-    """Raise UsageError if a judge, a criterion or a gate is asked for where nothing is judged or compared."""
+    """Raise UsageError if a judge or a gate is asked for where nothing is judged or compared."""
     problem = ""
     if isinstance(options, GateOptions) and options.gate and not options.baseline:
         problem = "--gate: it needs --baseline FILE, the results to compare with"
-    if isinstance(options, SplitOptions):
-        if options.label_sheet and (options.fail_under or options.baseline):
-            problem = "--fail-under, --baseline: they need no --label-sheet"
-        if options.judge == [] and (options.judge_model or options.criteria):
-            problem = "--model, --criteria: they need a system to judge"
     if isinstance(options, AnswerOptions):
         is_asked_for = options.protocol != "verdict" or (options.judge_model and not options.criteria)
         if is_asked_for and not {"llm_judge", "hybrid"}.intersection(options.methods):

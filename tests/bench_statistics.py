@@ -13,7 +13,6 @@ error.
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import math
 import os
@@ -66,7 +65,7 @@ def find_error(wanted: float, runs: int, usual: int = RUNS) -> float:
 
 def adjust(columns: Iterable[Array], clusters: Array | None = None, **options: bool) -> Array:
     """Return the adjusted p-values of columns of differences."""
-    samples = [functools.partial(evaluation.make_sample, column, clusters) for column in columns]
+    samples = [evaluation.make_sample(column, clusters) for column in columns]
     return evaluation.compute_p_values(samples, **options).p_adjusted
 
 

@@ -351,17 +351,15 @@ def test_a_folder_that_is_no_place_to_grade_in(small: Project, monkeypatch: pyte
         assert (outcome.code, outcome.usage_error) == (2, message)
 
 
+def test_a_run_without_enough_memory(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=MemoryError))
+    outcome = small.run("dev")
+    message = "error: there is not enough memory: nothing was written"
+    assert (outcome.code, outcome.out, outcome.err) == (2, "", [message])
+
+
 NO_METHOD = "--model, --protocol: they need --method llm_judge"
 UNUSED = {  # arguments -> what they need
-    "label sheet": (
-        "dev --label-sheet --fail-under f1=0.5",
-        "--fail-under, --baseline: they need no --label-sheet",
-    ),
-    "a criterion for nobody": (
-        "dev --judge --criteria support",
-        "--model, --criteria: they need a system to judge",
-    ),
-    "a model for nobody": ("dev --judge --model m", "--model, --criteria: they need a system to judge"),
     "gate": ("dev --gate f1", "--gate: it needs --baseline FILE, the results to compare with"),
     "model": ("answers a.json --model m", NO_METHOD),
     "protocol": ("answers a.json --protocol quality", NO_METHOD),

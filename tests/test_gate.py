@@ -199,30 +199,23 @@ def test_documents_are_flipped_as_a_whole(project: Project) -> None:
     assert (outcome.results["own"]["baseline"]["documents"], row["n"], row["p"]) == (3, 9, 1 / 2)
 
 
-def test_equal_scores_are_told(six: Project) -> None:
+def test_equal_scores_are_no_drop(six: Project) -> None:
     keep_baseline(six)
     outcome = compare(six)
     row = changes(outcome)["recall_at_5_pct"]
     assert (row["p"], row["p_adjusted"], row["verdict"]) == (1, 1, "no significant drop")
-    part = blocks(outcome.out)["CHANGES SINCE THE BASELINE"]
-    assert "own: all are equal: Recall@1 %, Recall@5 %, Precision, Recall, F1" in part
     six.predictions("own", lose(1))
     outcome = compare(six)
     assert changes(outcome)["recall_at_5_pct"]["verdict"] == "no significant drop"
-    part = blocks(outcome.out)["CHANGES SINCE THE BASELINE"]
-    assert "own: all are equal: Precision, Recall, F1" in part
 
 
-def test_an_improvement_is_told_and_not_tested(six: Project) -> None:
+def test_an_improvement_is_no_drop(six: Project) -> None:
     six.predictions("own", lose(1, 2, 3, 4, 5, 6))
     keep_baseline(six)
     six.predictions("own", rows(6))
     outcome = compare(six)
     row = changes(outcome)["recall_at_1_pct"]
     assert (row["difference"], row["p"], row["verdict"]) == (100, 1, "no significant drop")
-    part = blocks(outcome.out)["CHANGES SINCE THE BASELINE"]
-    assert "own: better than in the baseline (not tested): Recall@1 %, Recall@5 %" in part
-    assert "own: all are equal: Precision, Recall, F1" in part
     assert outcome.code == 0
 
 
