@@ -9340,8 +9340,7 @@ def load_embedding_model(name: str, needed_by: str) -> Any:
         return package.SentenceTransformer(name, local_files_only=True)
     except Exception as error:  # the package raises many types
         reason = cut_text((str(error).strip() or type(error).__name__).splitlines()[0])
-    code = f"from sentence_transformers import SentenceTransformer as S; S({name!r})"
-    advice = f'name its folder, or download it once: python -c "{code}"'
+    advice = f"name its folder, or download it once: SentenceTransformer({name!r}) in Python"
     raise UsageError(f"the embedding model {name} is not on this machine ({reason}); {advice}")
 
 
@@ -9381,7 +9380,7 @@ def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> T
     best = max(tried, key=lambda threshold: getattr(tried[threshold], figure) or 0.0)
     for answer in answers:
         answer.is_similar = answer.similarity >= best
-    reason = "" if others else "no other rows"
+    proxy = f"no person's labels: a similarity above {PROXY_SIMILARITY} counted as correct"
     return Tuning(
         *msgspec.structs.astuple(try_threshold(best, others)),
         threshold=best,
@@ -9389,7 +9388,7 @@ def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> T
         proxy=not labelled,
         rows=len(tuned),
         other_rows=len(candidates) - len(tuned),
-        figures_reason=reason if labelled else "no person's labels",
+        figures_reason=("" if others else "no other rows") if labelled else proxy,
     )
 
 
@@ -9534,14 +9533,12 @@ def build_item_texts(item: Item) -> dict[str, str]:
 # -- The command
 
 
-def parse_pair(known: Collection[str], form: str, text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    if name not in known or not value:
-        raise argparse.ArgumentTypeError(f"expected {form}, of {', '.join(known)}{suggest(name, known)}")
-    return name, value
-
-
-parse_family = functools.partial(parse_pair, list(FAMILIES.values()), "FAMILY=MODEL")
+def parse_column(text: str) -> tuple[str, str]:
+    field, _, path = text.partition("=")
+    if field not in COLUMN_FIELDS or not path:
+        known = f"{', '.join(COLUMN_FIELDS)}{suggest(field, COLUMN_FIELDS)}"
+        raise argparse.ArgumentTypeError(f"expected FIELD=NAME, of {known}")
+    return field, path
 
 
 class StudyOptions(Options):
@@ -9552,15 +9549,14 @@ class StudyOptions(Options):
     tune_by: str | None = option(
         None, "of semantic_dynamic (default: f1 with labels)", choices=("f1", "accuracy")
     )
-    embedding_model: str = option(EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}", metavar="MODEL")
+    embedding_model: str = option(
+        EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}, for English", metavar="MODEL"
+    )
     judge_top: int | None = option(
         None, f"judge the N best files (default: {USUAL_JUDGE_TOP}, or all)", metavar="N"
     )
     generator: str | None = option(None, "the model that gave the answers", metavar="MODEL")
     auto_diverse_judge: bool = option(False, "choose a judge of another family than the generator")
-    diverse_judge: Sequence[tuple[str, str]] = option(
-        (), "the judge for a family of generators", nargs="+", type=parse_family, metavar="FAMILY=MODEL"
-    )
     reference_check: bool = option(False, "grade the gold answers: all must be perfect")
 
 
@@ -9572,7 +9568,7 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
         (),
         "other names of fields, as in gold=Soll rows=results.items",
         nargs="+",
-        type=functools.partial(parse_pair, COLUMN_FIELDS, "FIELD=NAME"),
+        type=parse_column,
         metavar="FIELD=NAME",
     )
     given_methods: Sequence[str] | None = option(
@@ -9625,7 +9621,6 @@ class GradeAnswers(GradeItems):
     generators: Sequence[str] = ()
     model = DEFAULT_JUDGE_MODEL
     suffix = ""  # of the names of files by another judge
-    judge_notes: Sequence[Message] = ()
     tuning: Tuning | None = None  # of semantic_dynamic
     imperfect: Sequence[str] = ()  # scores of gold answers that were graded as answers
 
@@ -9640,10 +9635,14 @@ class GradeAnswers(GradeItems):
     def read(self) -> None:
         problems: list[str] = []
         self.choose_measures(problems)
+        self.judge_notes: list[Message] = []
         self.configurations = read_configurations(self.options, self.sources, problems)
         if self.criteria:
             self.choose_judge()  # of whom the answers say who gave them
-        self.prepare_gate()
+        check_thresholds(self.options, self.names, self.measures)
+        if self.options.baseline:
+            self.earlier_runs = read_earlier_answers(self.options.baseline, self.names)
+        self.gate = choose_gate(self.options, self.measures, self.compared, self.earlier_runs)
         self.setup = self.build_setup()
         if not self.sources:
             self.check_results()  # before the embedding model is loaded
@@ -9669,10 +9668,6 @@ class GradeAnswers(GradeItems):
         taken = {*METHODS, *self.protocol.measure_names, *ANSWER_COLUMNS, "flags"}
         taken |= {measure.name for measure in OPTIONAL_MEASURES}
         check_measure_names(self.functions, taken)
-        for value in options.criteria:
-            if isinstance(value, str) and value in BUILT_IN_CRITERIA:
-                advice = "for splits only; here ask a question, as in NAME=QUESTION"
-                raise UsageError(f"--criteria {value}: {advice}")
         own = read_own_criteria(options.criteria, "", taken.union(self.functions), problems)
         self.own_criteria = list(map(build_item_criterion, own))
         self.criteria = [self.protocol, *self.own_criteria] if judged else self.own_criteria
@@ -9687,28 +9682,20 @@ class GradeAnswers(GradeItems):
         options = self.options
         models = {options.generator, *[format_plain(answer.item.model) for answer in self.answers]}
         self.generators = sorted(map(cut_text, filter(None, models)))
-        notes: list[Message] = []
-        if (options.auto_diverse_judge or options.diverse_judge) and not options.judge_model:
+        if options.auto_diverse_judge and not options.judge_model:
             families = set().union(*map(find_families, self.generators))
-            pairs = [model for family, model in options.diverse_judge if family in families]
-            judges = [name for name in (*pairs, *DIVERSE_JUDGES) if not families & find_families(name)]
+            judges = [name for name in DIVERSE_JUDGES if not families & find_families(name)]
             if not judges or not self.generators:
                 raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
             options.judge_model = judges[0]
-            notes.append(f"The judge is {judges[0]}.")
+            self.judge_notes.append(f"The judge is {judges[0]}.")
             for generator in itertools.filterfalse(find_families, self.generators):
-                notes.append(WarningRecord(f"the family of {generator} is unknown: it may be the judge's."))
+                unknown = f"the family of {generator} is unknown: it may be the judge's."
+                self.judge_notes.append(WarningRecord(unknown))
         self.model = options.judge_model or DEFAULT_JUDGE_MODEL
         if self.model != DEFAULT_JUDGE_MODEL:
             self.suffix = JUDGE_SUFFIX + name_for_file(self.model)
-        self.judge_notes = [*notes, *warn_about_family(self.model, self.generators)]
-
-    def prepare_gate(self) -> None:
-        """Read the earlier run, and choose what is tested against it. Raises InputError and UsageError."""
-        check_thresholds(self.options, self.names, self.measures)
-        if self.options.baseline:
-            self.earlier_runs = read_earlier_answers(self.options.baseline, self.names)
-        self.gate = choose_gate(self.options, self.measures, self.compared, self.earlier_runs)
+        self.judge_notes += warn_about_family(self.model, self.generators)
 
     def build_setup(self) -> dict[str, Any]:
         """Return what scores rest on: results of another set-up are replaced only if that is asked for."""
@@ -9738,22 +9725,24 @@ class GradeAnswers(GradeItems):
         reports = [f"{self.report_stem}.{form}" for form in options.report]
         has_all = all(are_graded) and all(map(os.path.exists, reports))
         if has_all and not (options.fail_under or options.baseline):
-            advice = "(--overwrite replaces them)"
-            raise NothingToDo(f"Results of the same set-up exist: {shorten_names(files)} {advice}")
+            exist = f"Results of the same set-up exist: {shorten_names(files)}"
+            raise NothingToDo(f"{exist} (--overwrite replaces them)")
 
     def is_graded(self, configuration: Configuration) -> bool:
         """Return whether a configuration's results are complete. Raises UsageError if they are of others."""
         file = self.name_results(configuration)
         if not os.path.exists(file):
             return False
-        saved = parse_value(dict[str, Any], read_file(file, []), []) or {}
-        setup = only_dict(saved.get("setup")) | {"program_version": VERSION}
-        together = setup.get("inputs") or []  # the files that were graded together
+        saved = parse_value(StoredAnswers, read_file(file, []), [])
         inputs = self.setup["inputs"]
-        if setup | {"inputs": inputs} != self.setup or configuration.file.build_block() not in together:
-            advice = "choose another folder with --out, or replace them with --overwrite"
-            raise UsageError(f"{file}: no results, or results of another set-up: {advice}")
-        return bool(saved.get("complete")) and all(source in together for source in inputs)
+        together = saved.setup.get("inputs", ()) if saved else ()  # the files that were graded together
+        if not (
+            saved
+            and configuration.file.build_block() in together
+            and saved.setup | {"program_version": VERSION, "inputs": inputs} == self.setup
+        ):
+            raise UsageError(f"{file}: no results, or results of another set-up: see --out and --overwrite")
+        return saved.complete and all(source in together for source in inputs)
 
     def name_results(self, configuration: Configuration) -> str:
         path = Path(configuration.file.file)
@@ -9786,20 +9775,17 @@ class GradeAnswers(GradeItems):
 
     def choose_judged(self) -> None:
         """Choose what is judged: all, or the best of many files by a method that needs no judge."""
-        if not self.criteria:
-            return
         limit = self.options.judge_top or USUAL_JUDGE_TOP
         n_files = len(self.configurations)
-        for name in self.rankers if n_files > limit else ():
+        for name in self.rankers if self.criteria and n_files > limit else ():
             ranks = self.sort_by(name)
-            if ranks[self.configurations[limit - 1].name] != ranks[self.configurations[limit].name]:
+            is_clear = len({ranks[row.name] for row in self.configurations[limit - 1 : limit + 1]}) == 2
+            if is_clear or self.options.judge_top:  # else all are judged, if no method tells them apart
                 self.choice = f"best {limit} of {n_files} by {name}"
+            if is_clear:
                 break
-            # No method may tell them apart. Then all are judged, unless --judge-top asks for fewer.
-            if self.options.judge_top:
-                self.choice = f"best {limit} of {n_files} by {name}, the first of equal ones"
         for configuration in self.configurations[: limit if self.choice else n_files]:
-            configuration.is_judged = True
+            configuration.is_judged = bool(self.criteria)
 
     def sort_by(self, name: str) -> dict[str, int | None]:
         """Sort the configurations by a measure, best first, and return their ranks."""
@@ -9816,11 +9802,9 @@ class GradeAnswers(GradeItems):
             others = [name for name in self.names if name not in names]
             messages.append(f"Judged are the {self.choice}: {', '.join(names)}")
             messages.append(f"Not judged (see --judge-top): {shorten_names(others)}")
-        elif len(names) > USUAL_JUDGE_TOP:
-            messages.append(f"All {len(names)} files are judged (see --judge-top)")
-        else:
-            return messages
-        return [*messages, *self.render_plan().splitlines()]
+        if self.choice or len(names) > USUAL_JUDGE_TOP:
+            messages += self.render_plan().splitlines()
+        return messages
 
     def find_arguments(self, request: Request) -> tuple[Item]:
         configuration = self.configurations[self.names.index(request.system)]
@@ -9831,7 +9815,6 @@ class GradeAnswers(GradeItems):
         self.compare_with_earlier_run()
         means = {configuration.name: configuration.means for configuration in self.configurations}
         self.thresholds = check_means(self.options, means, self.measures, needs_all=True)
-        self.is_done = super().is_complete()
         columns = set().union(*(scores.values for scores in self.table.systems.values()))
         self.measured = [measure.name for measure in self.measures if measure.name in columns]
         compared = [self.protocol.name, *[measure.name for measure in self.compared]]
@@ -9881,7 +9864,7 @@ class GradeAnswers(GradeItems):
         results: dict[str, Any] = {
             "configuration": configuration.name,
             "setup": self.setup,
-            "complete": self.is_done,  # or the next run tries again
+            "complete": self.is_complete(),  # or the next run tries again
             "measures": summarize_columns(self.table, configuration.name, configuration.means),
             "by_category": self.summarize_categories(configuration),
         }
@@ -9981,21 +9964,11 @@ class GradeAnswers(GradeItems):
             WarningRecord("flagged answers: text for the judge, or judged cut off", flagged),
             *self.list_failures(configuration),
         ]
-        is_english = self.options.embedding_model == EMBEDDING_MODEL
-        if is_english and any(METHODS[name].needs_similarity for name in self.options.methods):
-            korean = [answer.id for answer in answers if has_hangul(answer.item)]
-            advice = f"{EMBEDDING_MODEL} is made for English: name a model for Korean with --embedding-model"
-            warnings.append(WarningRecord("rows with Korean", korean, advice))
         yield from list_warnings(configuration.name, warnings)
         reason = self.why_not or ("" if configuration.is_judged else f"it is not one of the {self.choice}")
         if self.criteria and reason:
             names = ", ".join(criterion.name for criterion in self.criteria)
             yield WarningRecord(f"{names}: not judged: {reason}", file=configuration.name)
-        if self.tuning and self.tuning.proxy:
-            proxy = f"a similarity above {PROXY_SIMILARITY} counted as correct"
-            definition = f"a threshold of {PROXY_SIMILARITY:.2f} is right by definition"
-            what = f"no row has a person's `correct`, so {proxy}: {definition}"
-            yield WarningRecord(what, file=configuration.name)
 
     def find_imperfect(self) -> Iterator[str]:
         for configuration, method in itertools.product(self.configurations, self.options.methods):
@@ -10021,7 +9994,7 @@ class GradeAnswers(GradeItems):
     def report(self) -> Report:
         ranked: list[MeansRow] = []
         by_category: list[MeansRow] = []
-        lines = [self.describe_ranking()] if len(self.configurations) > 1 else []
+        lines = [f"Ranked by: {self.ranked_by or 'nothing'}"] if len(self.configurations) > 1 else []
         warnings: dict[str, None] = {}
         for configuration in self.configurations:
             name = configuration.name
@@ -10055,12 +10028,6 @@ class GradeAnswers(GradeItems):
             entries_title="Answers",
             facts={"Judge": self.configurations[0].results.get("judge_model", "none")},
         )
-
-    def describe_ranking(self) -> str:
-        columns = [scores.values.get(self.ranked_by) for scores in self.table.systems.values()]
-        questions = {np.isnan(column).tobytes() for column in columns if column is not None}
-        differ = ", over different questions: these means cannot be compared" if len(questions) > 1 else ""
-        return f"Ranked by: {self.ranked_by or 'nothing'}{differ}"
 
     def list_rows(self) -> Iterator[list[object]]:
         for configuration in self.configurations:
@@ -10181,8 +10148,8 @@ def read_configurations(
         n_lacking = n_questions - len(configuration.answers)
         if n_lacking:
             lacks = f"lacks {n_lacking} of the {n_questions} questions of all files"
-            warning = WarningRecord(f"{lacks}: its means are over the others", file=configuration.name)
-            configuration.warnings = [*configuration.warnings, warning]
+            text = f"{configuration.name}: {lacks}: its means are over the others"
+            configuration.warnings = [*configuration.warnings, WarningRecord(text)]
     return configurations
 
 
@@ -10192,25 +10159,26 @@ def read_answer_file(
     """Read the answers in a file: of one system, or of those that --columns tells apart."""
     own_problems: list[str] = []
     by_system, left_out = pick_rows(file, dict(options.columns), own_problems)
-    lacking = "rows without a gold answer, or any field, that --columns names, left out"
     rows = list(flatten(by_system.values()))
     known = {folded: name for folded, name in index_names(Item).items() if name != "extra"}
     sample = {row.place: rename_fields(Item, only_dict(row.data)) for row in rows[:SAMPLE_SIZE]}
+    lacking = "rows without a gold answer, or any field, that --columns names, left out"
     oddities = [WarningRecord(lacking, left_out), *find_unknown_fields(sample, known, "rows")]
     item_type = Item if options.methods or options.reference_check else OpenItem
     is_judged = bool(options.criteria) or not all(METHODS[name].score for name in options.methods)
     configurations = []
     for system, own_rows in by_system.items():
         answers = list(map(GradedItem, parse_items(own_rows, own_problems, item_type)))
-        warnings = list_warnings(file.name, [*oddities, *find_missing_texts(answers, is_judged)])
+        missing = find_missing_texts(answers) if is_judged else ()
+        warnings = list_warnings(file.name, [*oddities, *missing])
         configurations.append(Configuration(system or name, file.source, answers, warnings, system))
     problems += own_problems
     is_answered = any(answer.item.prediction for row in configurations for answer in row.answers)
     is_answered = is_answered or options.reference_check or any(map(has_answer_field, rows))
     if rows and not (is_answered or own_problems):
         names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
-        advice = "run generate first, use --reference-check, or name it with --columns"
         found = shorten_names(list(only_dict(rows[0].data)))
+        advice = "see generate, --reference-check and --columns"
         problems.append(f"{file.name}:1: no row has a system's answer, as {names}; found {found}: {advice}")
     return configurations
 
@@ -10248,23 +10216,25 @@ def has_answer_field(row: JsonRow) -> bool:
     return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 
 
-def find_missing_texts(answers: Sequence[GradedItem], is_judged: bool) -> Iterator[WarningRecord]:
-    ids = [answer.id for answer in answers]
-    if not any(answer.arguments for answer in answers):
-        yield WarningRecord("no row has an answer, all count as wrong", ids)
-    if is_judged:
-        without_question = [answer.id for answer in answers if not answer.item.question]
-        yield WarningRecord("rows without a question", without_question)
-        without_context = [answer.id for answer in answers if not answer.item.context]
-        if without_context != ids:
-            yield WarningRecord("rows without a context, which others have", without_context)
+def find_missing_texts(answers: Sequence[GradedItem]) -> Iterator[WarningRecord]:
+    yield WarningRecord("rows without a question", [row.id for row in answers if not row.item.question])
+    without_context = [row.id for row in answers if not row.item.context]
+    if len(without_context) < len(answers):
+        yield WarningRecord("rows without a context, which others have", without_context)
+
+
+class StoredAnswer(Record):
+    input: str = ""
+    gold: str = ""
+    scores: dict[str, Rating | None] = {}
 
 
 class StoredAnswers(Record):
     configuration: NonBlank
-    detailed_results: list[dict[str, Any]]
+    detailed_results: list[StoredAnswer]
     judge_model: str = ""
     setup: dict[str, Any] = {}  # with the hashes of the prompts
+    complete: bool = False
 
 
 def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, EarlierRun]:
@@ -10275,23 +10245,20 @@ def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, Earlie
     if stored is None:
         raise InputError(problems)
     name = stored.configuration if len(names) > 1 else names[0]
-    rows = []
-    item_keys = []
-    for index, row in enumerate(stored.detailed_results):
-        rows.append(JsonRow(file.name, only_dict(row.get("scores")), key=f"detailed_results: [{index}]"))
-        item_keys.append((format_compact(row.get("input")), format_compact(row.get("gold"))))
-    measures = [Measure(name, name) for name in dict.fromkeys(flatten(row.data for row in rows))]
-    scores = restore_scores(rows, measures, problems)
-    raise_problems(problems)
     if name not in names:
         raise UsageError(f"--baseline: it has the results of {name}, which is none of the files")
+    rows = stored.detailed_results
+    scores = Scores()
+    for measure in dict.fromkeys(flatten(row.scores for row in rows)):
+        scores.values[measure] = np.array([row.scores.get(measure) for row in rows], np.float64)
     judged = ("llm_judge", "hybrid", *flatten(PROMPTS[name].parts for name in ANSWER_PROMPTS))
     prompts = dict.fromkeys(judged, stored.setup.get("prompt_hash", ""))
     prompts |= only_dict(stored.setup.get("criteria"))
     repeats = stored.setup.get("repeats", 1)
-    for measure_name, prompt_hash in prompts.items() if stored.judge_model else ():
-        scores.judges[measure_name] = JudgedBy(stored.judge_model, prompt_hash, repeats)
-    return {name: EarlierRun(file.source, list(number_copies(item_keys)), scores, measures)}
+    for measure, prompt_hash in prompts.items() if stored.judge_model else ():
+        scores.judges[measure] = JudgedBy(stored.judge_model, prompt_hash, repeats)
+    item_keys = list(number_copies((row.input, row.gold) for row in rows))
+    return {name: EarlierRun(file.source, item_keys, scores, [Measure(key, key) for key in scores.values])}
 
 
 def number_copies(texts: Iterable[tuple[str, str]]) -> Iterator[ItemKey]:
