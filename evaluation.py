@@ -9124,13 +9124,13 @@ def list_document_lines(
 # system, with a file of answers) by methods and criteria, compared; summaries use the same (section 17).
 # Read first: METHODS, GradeItems, GradeAnswers.
 
-JUDGE_SUFFIX = "__judge-"  # in the names of the files of every judge but the default one; its name follows
+JUDGE_SUFFIX = "__judge-"  # in the names of files by another judge than the default one
 DIVERSE_JUDGES = ("openai/gpt-oss-20b", "qwen/qwen3.6-27b")  # by Groq, of different families
 EMBEDDING_MODEL = "all-MiniLM-L6-v2"  # of sentence-transformers: small, made for English
 SEMANTIC_THRESHOLDS = tuple(percent / 100 for percent in range(50, 91, 5))  # that semantic_dynamic tries
 PROXY_SIMILARITY = 0.9  # above it an answer counts as correct if no person has judged any
-HYBRID_ACCEPTS = 0.9  # an answer of this similarity is right, without a judge
-HYBRID_REJECTS = 0.5  # one below it is wrong
+HYBRID_ACCEPTS = 0.9  # from here an answer is right
+HYBRID_REJECTS = 0.5  # below it is wrong
 SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
 USUAL_JUDGE_TOP = 5  # files that are judged if there are more
 DEFAULT_METHODS = ("exact", "keyword", "f1")
@@ -9148,8 +9148,8 @@ class GradedItem(Judged):
     is_similar: bool = False  # whether it reaches the threshold of semantic_dynamic
     is_tuned: bool = False  # whether a threshold was chosen on it
     place: int = 0  # in the table of all configurations
-    is_right: bool | None = None  # by the judge's verdict or, where none is asked, a method's
-    decided_by: str = ""  # that method; of a judge exact, semantic, llm or no_llm
+    is_right: bool | None = None
+    decided_by: str = ""  # a method; of a judge exact, semantic, llm or no_llm
 
     @property
     def is_failed(self) -> bool:
@@ -9160,7 +9160,7 @@ class GradedItem(Judged):
         return self.item.question or self.item.id
 
     @property
-    def gold(self) -> str:  # the main gold answer; "" without any
+    def gold(self) -> str:
         return "".join(self.item.accepted[:1])
 
     @property
@@ -9344,28 +9344,12 @@ def load_embedding_model(name: str, needed_by: str) -> Any:
     raise UsageError(f"the embedding model {name} is not on this machine ({reason}); {advice}")
 
 
-class Tuning(Classification, frozen=True, kw_only=True, omit_defaults=True):
-    """The threshold of semantic_dynamic, how it was chosen, and its figures on the other rows."""
-
-    threshold: float
-    criterion: str
-    proxy: bool  # whether no person has judged any
-    rows: int
-    other_rows: int
-    figures_reason: str = ""  # why there are none
-
-    def describe(self) -> str:
-        figures = f"accuracy {format_number(self.accuracy, 3)}, F1 {format_number(self.f1, 3)}"
-        reason = f" ({self.figures_reason})" if self.figures_reason else ""
-        best = f"threshold {self.threshold:.2f}, best by {self.criterion} on {self.rows} rows of all files"
-        return f"{best}; on the {self.other_rows} others: {figures}{reason}"
-
-
-def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> Tuning:
+def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> dict[str, Any]:
     """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their questions, and apply it.
 
     A hash chooses the part: of the questions with answers that a person judged or, without any, of all. Of
-    equally good thresholds the lowest counts. The figures are of the other questions.
+    equally good thresholds the lowest counts. Returned are the threshold, how it was chosen, and the figures
+    of the other questions.
     """
     labelled = [answer for answer in answers if answer.item.label is not None]
     candidates = labelled or answers
@@ -9380,16 +9364,20 @@ def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> T
     best = max(tried, key=lambda threshold: getattr(tried[threshold], figure) or 0.0)
     for answer in answers:
         answer.is_similar = answer.similarity >= best
-    proxy = f"no person's labels: a similarity above {PROXY_SIMILARITY} counted as correct"
-    return Tuning(
-        *msgspec.structs.astuple(try_threshold(best, others)),
-        threshold=best,
-        criterion=figure,
-        proxy=not labelled,
-        rows=len(tuned),
-        other_rows=len(candidates) - len(tuned),
-        figures_reason=("" if others else "no other rows") if labelled else proxy,
-    )
+    tuning = {
+        **msgspec.structs.asdict(try_threshold(best, others)),
+        "threshold": best,
+        "criterion": figure,
+        "proxy": not labelled,
+        "rows": len(tuned),
+        "other_rows": len(candidates) - len(tuned),
+    }
+    if not labelled:
+        proxy = f"a similarity above {PROXY_SIMILARITY} counted as correct"
+        tuning["figures_reason"] = f"no person's labels: {proxy}"
+    elif not others:
+        tuning["figures_reason"] = "no other rows"
+    return tuning
 
 
 def try_threshold(threshold: float, answers: Sequence[GradedItem]) -> Classification:
@@ -9487,6 +9475,8 @@ class GradeItems(Command):
         table = Table(make_sample(range(len(clusters)), clusters), item_keys=list(places))
         for configuration in self.configurations:
             table.systems[configuration.name] = scores = Scores()
+            if self.judging.model and configuration.is_judged:
+                scores.judges = self.judging.sign_measures(self.criteria)
             indices = [answer.place for answer in configuration.answers]
             for measure in measures:
                 column = [answer.scores.get(measure.name) for answer in configuration.answers]
@@ -9621,8 +9611,7 @@ class GradeAnswers(GradeItems):
     generators: Sequence[str] = ()
     model = DEFAULT_JUDGE_MODEL
     suffix = ""  # of the names of files by another judge
-    tuning: Tuning | None = None  # of semantic_dynamic
-    imperfect: Sequence[str] = ()  # scores of gold answers that were graded as answers
+    tuning: Mapping[str, Any] = MappingProxyType({})  # of semantic_dynamic
 
     @property
     def journal_file(self) -> str:
@@ -9812,7 +9801,12 @@ class GradeAnswers(GradeItems):
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         super().grade(outcomes, judging)
-        self.compare_with_earlier_run()
+        runs = self.earlier_runs
+        for configuration in self.configurations:
+            if configuration.name in runs:
+                places = [answer.place for answer in configuration.answers]
+                part = self.table.select(np.array(places, np.intp))
+                self.changes_since = compare_with_earlier_runs(part, runs, self.measures, self.gate)
         means = {configuration.name: configuration.means for configuration in self.configurations}
         self.thresholds = check_means(self.options, means, self.measures, needs_all=True)
         columns = set().union(*(scores.values for scores in self.table.systems.values()))
@@ -9820,26 +9814,12 @@ class GradeAnswers(GradeItems):
         compared = [self.protocol.name, *[measure.name for measure in self.compared]]
         self.ranked_by = next((name for name in compared if name in columns), "")
         self.ranks = self.sort_by(self.ranked_by)
-        own = itertools.product(self.own_criteria, ("rationale", "failure"))
-        self.judge_columns = [f"{criterion.name}_{kind}" for criterion, kind in own]
-        if self.judging.repeats > 1:
-            self.judge_columns += [f"{criterion.name}_repeats" for criterion in self.criteria]
+        judged = self.build_judge_cells(self.answers[0])
+        self.columns = ["configuration", *ANSWER_COLUMNS, "flags", *self.measured, *judged, "provenance"]
         for configuration in self.configurations:
             for answer in configuration.answers:
                 self.decide(configuration, answer)
             configuration.results = self.build_results(configuration)
-        if self.options.reference_check:
-            self.imperfect = list(self.find_imperfect())
-
-    def compare_with_earlier_run(self) -> None:
-        for name in self.earlier_runs:
-            configuration = self.configurations[self.names.index(name)]
-            part = self.table.select(np.array([answer.place for answer in configuration.answers], np.intp))
-            is_judged = self.judging.model and configuration.is_judged
-            judged = self.criteria if is_judged else ()
-            part.systems[name].judges = self.judging.sign_measures(judged)
-            runs = self.earlier_runs
-            self.changes_since = compare_with_earlier_runs(part, runs, self.measures, self.gate)
 
     def decide(self, configuration: Configuration, answer: GradedItem) -> None:
         """Note whether an answer is right: by the judge, or without one by the last method that decides."""
@@ -9948,12 +9928,17 @@ class GradeAnswers(GradeItems):
             row["judge_scores"] = (judgement and judgement.scores) or None
             if self.protocol.prompt == "quality":
                 row["faithful_to"] = "context" if answer.has_context else "reference"
+        return row | self.build_judge_cells(answer) | {"flags": answer.flags}
+
+    def build_judge_cells(self, answer: GradedItem) -> dict[str, Any]:
+        """Return what rows and the CSV have of each criterion beside its score."""
+        cells: dict[str, Any] = {}
         for criterion in self.own_criteria:
-            row[f"{criterion.name}_rationale"] = answer.find_rationale(criterion)
-            row[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
+            cells[f"{criterion.name}_rationale"] = answer.find_rationale(criterion)
+            cells[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
         for criterion in self.criteria if self.judging.repeats > 1 else ():
-            row[f"{criterion.name}_repeats"] = answer.list_repeats(criterion)
-        return row | {"flags": answer.flags}
+            cells[f"{criterion.name}_repeats"] = answer.list_repeats(criterion)
+        return cells
 
     def list_answer_warnings(self, configuration: Configuration) -> Iterator[WarningRecord]:
         answers = configuration.answers
@@ -9970,12 +9955,17 @@ class GradeAnswers(GradeItems):
             names = ", ".join(criterion.name for criterion in self.criteria)
             yield WarningRecord(f"{names}: not judged: {reason}", file=configuration.name)
 
-    def find_imperfect(self) -> Iterator[str]:
-        for configuration, method in itertools.product(self.configurations, self.options.methods):
+    @property
+    def imperfect(self) -> list[str]:
+        """Return the scores of gold answers that were graded as answers and are below 1."""
+        found = []
+        configurations = self.configurations if self.options.reference_check else ()
+        for configuration, method in itertools.product(configurations, self.options.methods):
             for answer in configuration.answers:
                 value = answer.scores.get(method, 1.0)
                 if value < 1 - 1e-6:
-                    yield f"{configuration.name}: {answer.id}: {method} {value:.3f}"
+                    found.append(f"{configuration.name}: {answer.id}: {method} {value:.3f}")
+        return found
 
     def results(self) -> Iterator[OutputFile]:
         if self.options.reference_check:
@@ -10018,12 +10008,11 @@ class GradeAnswers(GradeItems):
             build_comparison_part(self.differences),
             Part("Warnings", lines=list(warnings), place="warnings"),
         ]
-        columns = [*ANSWER_COLUMNS, "flags", *self.measured, *self.judge_columns]
         return Report(
             "Evaluation of answers",
             parts,
             entries=self.build_entries,
-            header=["configuration", *columns, "provenance"],
+            header=self.columns,
             rows=self.list_rows,
             entries_title="Answers",
             facts={"Judge": self.configurations[0].results.get("judge_model", "none")},
@@ -10031,11 +10020,12 @@ class GradeAnswers(GradeItems):
 
     def list_rows(self) -> Iterator[list[object]]:
         for configuration in self.configurations:
-            origins = "; ".join(self.origins) if configuration.is_judged else ""
+            cells = {"configuration": configuration.name}
+            cells["provenance"] = "; ".join(self.origins) if configuration.is_judged else ""
             for row in configuration.results["detailed_results"]:
-                cells = [configuration.name, *[row[column] for column in ANSWER_COLUMNS]]
-                cells += [", ".join(row.get("flags", ())), *map(row["scores"].get, self.measured)]
-                yield [*cells, *map(row.get, self.judge_columns), origins]
+                flags = ", ".join(row.get("flags", ()))
+                cells_by_name = {**row, **row["scores"], **cells, "flags": flags}
+                yield list(map(cells_by_name.get, self.columns))
 
     def build_entries(self) -> Iterator[Entry]:
         verdicts = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
@@ -10169,8 +10159,9 @@ def read_answer_file(
     configurations = []
     for system, own_rows in by_system.items():
         answers = list(map(GradedItem, parse_items(own_rows, own_problems, item_type)))
-        missing = find_missing_texts(answers) if is_judged else ()
-        warnings = list_warnings(file.name, [*oddities, *missing])
+        without_question = [answer.id for answer in answers if is_judged and not answer.item.question]
+        missing = WarningRecord("rows without a question", without_question)
+        warnings = list_warnings(file.name, [*oddities, missing])
         configurations.append(Configuration(system or name, file.source, answers, warnings, system))
     problems += own_problems
     is_answered = any(answer.item.prediction for row in configurations for answer in row.answers)
@@ -10214,13 +10205,6 @@ def has_answer_field(row: JsonRow) -> bool:
     names = rename_fields(Item, only_dict(row.data)).keys()
     has_gold = not names.isdisjoint(GOLD_NAMES)
     return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
-
-
-def find_missing_texts(answers: Sequence[GradedItem]) -> Iterator[WarningRecord]:
-    yield WarningRecord("rows without a question", [row.id for row in answers if not row.item.question])
-    without_context = [row.id for row in answers if not row.item.context]
-    if len(without_context) < len(answers):
-        yield WarningRecord("rows without a context, which others have", without_context)
 
 
 class StoredAnswer(Record):
@@ -10332,13 +10316,20 @@ def describe_answers(configuration: Configuration) -> Iterator[str]:
     results = configuration.results
     if "llm_judged" in results:
         correct = f"{results['correct']} of {results['total_evaluated']} correct"
-        unjudged = f"{results['exact_match']['count']} exact matches"
-        unjudged += f", {results['semantic']['count']} by similarity"
-        judged = f"{results['llm_judged']['count']} judged ({results['approved']} of them approved)"
-        counts = f"{unjudged}, {judged}, {results['no_llm_fallback_count']} not judged"
-        yield f"{results.get('accuracy_reason') or correct}: {counts}"
+        counts = [
+            f"{results['exact_match']['count']} exact matches",
+            f"{results['semantic']['count']} by similarity",
+            f"{results['llm_judged']['count']} judged ({results['approved']} of them approved)",
+            f"{results['no_llm_fallback_count']} not judged",
+        ]
+        yield f"{results.get('accuracy_reason') or correct}: {', '.join(counts)}"
     if "semantic_dynamic" in results:
-        yield results["semantic_dynamic"].describe()
+        tuning = results["semantic_dynamic"]
+        best = f"threshold {tuning['threshold']:.2f}, best by {tuning['criterion']}"
+        figures = f"accuracy {format_number(tuning['accuracy'], 3)}, F1 {format_number(tuning['f1'], 3)}"
+        reason = f" ({tuning['figures_reason']})" if "figures_reason" in tuning else ""
+        rows = f"on {tuning['rows']} rows of all files; on the {tuning['other_rows']} others"
+        yield f"{best} {rows}: {figures}{reason}"
     if "quality" in results:
         means = [f"{name} {format_number(row['mean'], 2)}" for name, row in results["quality"].items()]
         n_contexts = sum(answer.has_context for answer in configuration.answers)
@@ -11036,9 +11027,8 @@ SUMMARY_MEASURES = (
 
 
 def parse_indices(text: str) -> list[int]:
-    if not re.fullmatch(r"\s*-?[0-9]+\s*(,\s*-?[0-9]+\s*)*", text):
-        raise argparse.ArgumentTypeError(f"expected whole numbers, such as 0,2,4, got {text!r}")
-    return [int(number) for number in text.split(",")]
+    form = parse_form(r"\s*[0-9]+\s*(,\s*[0-9]+\s*)*", "whole numbers, such as 0,2,4", text)
+    return [int(number) for number in form.split(",")]
 
 
 class SummaryOptions(JudgeOptions):
@@ -11142,11 +11132,10 @@ class JudgeSummaries(GradeItems):
         file = read_file(path, problems)
         found = SummaryFile(f"{kind} {k}", file.source, [], is_judged=True, kind=kind, k=k)
         web = self.read_web_documents(k, problems) if kind == "merged" else None
-        rows = list(parse_rows(Summary, file, problems).values())
+        rows = self.options.choose(list(parse_rows(Summary, file, problems).values()))
         cases: defaultdict[str, list[str]] = defaultdict(list)
-        for row in self.options.choose(rows):
-            perspectives = flatten(claim.perspectives for claim in row.claims)
-            arguments = [perspective.text for perspective in perspectives]
+        for row in rows:
+            arguments = [perspective.text for claim in row.claims for perspective in claim.perspectives]
             if any(re.match(GENERATION_ERRORS[kind], text) for text in arguments):
                 found.n_skipped += 1
                 continue
@@ -11166,8 +11155,6 @@ class JudgeSummaries(GradeItems):
             if find_flags(answer, row.query):
                 cases["summaries that speak to the judge or are judged cut off"].append(row.id)
             found.answers.append(GradedItem(item))
-        outside = [str(index) for index in self.options.indices or () if not 0 <= index < len(rows)]
-        cases[f"indices outside 0 to {len(rows) - 1}, left out"] = outside
         found.warnings = list_warnings(path, itertools.starmap(WarningRecord, cases.items()))
         return found
 
