@@ -3481,11 +3481,6 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
             word += f" ({self.describe_words(outcome)})"
         return f"{word}{remark}: {outcome.rationale}"
 
-    def describe_marks(self, answer: Judged) -> str:
-        """Return "5, 3, 5", the score of each time that the judge was asked; "" if that was once."""
-        judgement = answer.find_judgement(self)
-        return self.describe_words(judgement) if judgement and len(judgement.repeats) > 1 else ""
-
     def describe_words(self, judgement: Judgement) -> str:
         """Return "yes, no, yes": the judge's word each time that it was asked."""
         return ", ".join(str(self.find_word(repeat.score)) for repeat in judgement.repeats)
@@ -9148,8 +9143,6 @@ class GradedItem(Judged):
     is_similar: bool = False  # whether it reaches the threshold of semantic_dynamic
     is_tuned: bool = False  # whether a threshold was chosen on it
     place: int = 0  # in the table of all configurations
-    is_right: bool | None = None
-    decided_by: str = ""  # a method; of a judge exact, semantic, llm or no_llm
 
     @property
     def is_failed(self) -> bool:
@@ -9814,33 +9807,29 @@ class GradeAnswers(GradeItems):
         compared = [self.protocol.name, *[measure.name for measure in self.compared]]
         self.ranked_by = next((name for name in compared if name in columns), "")
         self.ranks = self.sort_by(self.ranked_by)
-        judged = self.build_judge_cells(self.answers[0])
-        self.columns = ["configuration", *ANSWER_COLUMNS, "flags", *self.measured, *judged, "provenance"]
+        own = itertools.product(self.own_criteria, ("rationale", "failure"))
+        self.judge_columns = [f"{criterion.name}_{kind}" for criterion, kind in own]
+        if self.judging.repeats > 1:
+            self.judge_columns += [f"{criterion.name}_repeats" for criterion in self.criteria]
         for configuration in self.configurations:
-            for answer in configuration.answers:
-                self.decide(configuration, answer)
             configuration.results = self.build_results(configuration)
 
-    def decide(self, configuration: Configuration, answer: GradedItem) -> None:
-        """Note whether an answer is right: by the judge, or without one by the last method that decides."""
-        if configuration.is_judged:
-            answer.flags = find_flags(answer.item.prediction, answer.item.question, *answer.item.accepted)
-        if not (configuration.is_judged and self.protocol in self.criteria):
-            for name in self.unjudged:
-                if METHODS[name].decides:
-                    answer.is_right = answer.scores[name] == 1
-                    answer.decided_by = name
-            return
+    def decide(self, answer: GradedItem, is_judged: bool) -> tuple[bool | None, str]:
+        """Return whether an answer is right, and what says so: the judge or the last method that can."""
+        if not is_judged:
+            deciding = [name for name in self.unjudged if METHODS[name].decides]
+            return (answer.scores[deciding[-1]] == 1, deciding[-1]) if deciding else (None, "")
         judgement = answer.find_judgement(self.protocol)
-        answer.decided_by = "llm" if judgement else "no_llm"
-        if judgement and judgement.is_certain:  # made by `build_protocol`
-            is_exact = judgement in (SAME_AS_GOLD, judge_blank(PROMPTS[self.protocol.prompt]))
-            answer.decided_by = "exact" if is_exact else "semantic"
-        if judgement and self.protocol.prompt == "verdict":
-            answer.is_right = judgement.score > 0.5
+        if judgement is None:
+            return None, "no_llm"
+        is_right = judgement.score > 0.5 if self.protocol.prompt == "verdict" else None
+        if not judgement.is_certain:
+            return is_right, "llm"
+        is_exact = judgement in (SAME_AS_GOLD, judge_blank(PROMPTS[self.protocol.prompt]))
+        return is_right, "exact" if is_exact else "semantic"
 
     def build_results(self, configuration: Configuration) -> dict[str, Any]:
-        answers = configuration.answers
+        rows = [self.build_row(configuration, answer) for answer in configuration.answers]
         results: dict[str, Any] = {
             "configuration": configuration.name,
             "setup": self.setup,
@@ -9855,20 +9844,20 @@ class GradeAnswers(GradeItems):
             if self.protocol.prompt == "quality" and not self.why_not:
                 results["quality"] = self.summarize_quality(configuration)
             if self.protocol.prompt == "verdict":
-                results |= count_verdicts(answers, self.why_not)
+                results |= count_verdicts(rows, self.why_not)
         if self.tuning:
             results["semantic_dynamic"] = self.tuning
         if "bleu" in self.unjudged:
-            results["bleu_tokens"] = describe_tokens(answers)
+            results["bleu_tokens"] = describe_tokens(configuration.answers)
         if configuration.is_judged and self.judging.model:
             results |= {"requested_model": self.judging.requested_model, "judge_model": self.judging.model}
-            results["failed"] = [answer.id for answer in answers if answer.is_failed]
-            results["flagged"] = [answer.id for answer in answers if answer.flags]
+            results["failed"] = [row["id"] for row in rows if row["failure"]]
+            results["flagged"] = [row["id"] for row in rows if row["flags"]]
         if configuration.name in self.changes_since:
             results["baseline"] = self.changes_since[configuration.name].build_block()
-        warnings = [*configuration.warnings, *self.list_answer_warnings(configuration)]
+        warnings = [*configuration.warnings, *self.list_answer_warnings(configuration, rows)]
         results["warnings"] = describe_warnings(warnings)
-        results["detailed_results"] = [self.build_row(configuration, answer) for answer in answers]
+        results["detailed_results"] = rows
         results["comparison"] = list_differences(self.differences, configuration.name)
         return results
 
@@ -9902,15 +9891,17 @@ class GradeAnswers(GradeItems):
     def build_row(self, configuration: Configuration, answer: GradedItem) -> dict[str, Any]:
         item = answer.item
         measured = self.table.systems[configuration.name].values
+        by_protocol = configuration.is_judged and self.protocol in self.criteria
+        is_right, decided_by = self.decide(answer, by_protocol)
         row: dict[str, Any] = {
             "id": item.id,
             "category": item.category,
             "input": item.question,
             "gold": answer.gold,
             "prediction": item.prediction,
-            "correct": answer.is_right,
+            "correct": is_right,
             "reasoning": answer.find_rationale(self.protocol),
-            "decision_method": answer.decided_by,
+            "decision_method": decided_by,
             "failure": answer.explain_failures(self.criteria),
             "scores": {name: answer.scores.get(name) for name in measured},
         }
@@ -9922,28 +9913,22 @@ class GradeAnswers(GradeItems):
             row["tuned"] = True
         if not configuration.is_judged:
             return row
-        if self.protocol in self.criteria:
+        if by_protocol:
             judgement = answer.find_judgement(self.protocol)
             row["score"] = answer.scores.get(self.protocol.name)
             row["judge_scores"] = (judgement and judgement.scores) or None
             if self.protocol.prompt == "quality":
                 row["faithful_to"] = "context" if answer.has_context else "reference"
-        return row | self.build_judge_cells(answer) | {"flags": answer.flags}
-
-    def build_judge_cells(self, answer: GradedItem) -> dict[str, Any]:
-        """Return what rows and the CSV have of each criterion beside its score."""
-        cells: dict[str, Any] = {}
         for criterion in self.own_criteria:
-            cells[f"{criterion.name}_rationale"] = answer.find_rationale(criterion)
-            cells[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
+            row[f"{criterion.name}_rationale"] = answer.find_rationale(criterion)
+            row[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
         for criterion in self.criteria if self.judging.repeats > 1 else ():
-            cells[f"{criterion.name}_repeats"] = answer.list_repeats(criterion)
-        return cells
+            row[f"{criterion.name}_repeats"] = answer.list_repeats(criterion)
+        return row | {"flags": find_flags(item.prediction, item.question, *item.accepted)}
 
-    def list_answer_warnings(self, configuration: Configuration) -> Iterator[WarningRecord]:
-        answers = configuration.answers
-        blank = [answer.id for answer in answers if is_blank(answer.item.prediction)]
-        flagged = [answer.id for answer in answers if answer.flags]
+    def list_answer_warnings(self, configuration: Configuration, rows: list[Any]) -> Iterator[WarningRecord]:
+        blank = [row["id"] for row in rows if is_blank(row["prediction"])]
+        flagged = [row["id"] for row in rows if row.get("flags")]
         warnings = [
             WarningRecord("missing or blank answers, counted as wrong", blank),
             WarningRecord("flagged answers: text for the judge, or judged cut off", flagged),
@@ -10008,11 +9993,12 @@ class GradeAnswers(GradeItems):
             build_comparison_part(self.differences),
             Part("Warnings", lines=list(warnings), place="warnings"),
         ]
+        columns = [*ANSWER_COLUMNS, "flags", *self.measured, *self.judge_columns]
         return Report(
             "Evaluation of answers",
             parts,
             entries=self.build_entries,
-            header=self.columns,
+            header=["configuration", *columns, "provenance"],
             rows=self.list_rows,
             entries_title="Answers",
             facts={"Judge": self.configurations[0].results.get("judge_model", "none")},
@@ -10020,34 +10006,26 @@ class GradeAnswers(GradeItems):
 
     def list_rows(self) -> Iterator[list[object]]:
         for configuration in self.configurations:
-            cells = {"configuration": configuration.name}
-            cells["provenance"] = "; ".join(self.origins) if configuration.is_judged else ""
+            origins = "; ".join(self.origins) if configuration.is_judged else ""
             for row in configuration.results["detailed_results"]:
-                flags = ", ".join(row.get("flags", ()))
-                cells_by_name = {**row, **row["scores"], **cells, "flags": flags}
-                yield list(map(cells_by_name.get, self.columns))
+                cells = [configuration.name, *map(row.get, ANSWER_COLUMNS), ", ".join(row.get("flags", ()))]
+                scores = map(row["scores"].get, self.measured)
+                yield [*cells, *scores, *map(row.get, self.judge_columns), origins]
 
     def build_entries(self) -> Iterator[Entry]:
         verdicts = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
         for configuration in self.configurations:
-            measured = self.table.systems[configuration.name].values
-            for answer in configuration.answers:
-                facts = {"Decided by": answer.decided_by}
-                for criterion in self.criteria:
-                    outcome = answer.outcomes.get(criterion.name)
-                    if criterion.own:
-                        facts[f"By {criterion.name}"] = criterion.describe(outcome)
-                    facts[f"{criterion.name}, all scores"] = criterion.describe_marks(answer)
-                facts["Flags"] = ", ".join(answer.flags)
-                facts |= {name: format_number(answer.scores.get(name), 3) for name in measured}
-                failure = answer.explain_failures(self.criteria) or ""
-                cases = {"failed": failure, "flagged": answer.flags}
-                marks = [mark for mark, reason in cases.items() if reason]
-                verdict, score = verdicts[answer.is_right]
-                text = answer.item.prediction
-                rationale = answer.find_rationale(self.protocol)
-                card = Card(configuration.name, text, facts, verdict, score, marks, rationale, failure)
-                yield Entry(f"{configuration.name} {answer.id}", answer.item.question, answer.gold, [card])
+            for row in configuration.results["detailed_results"]:
+                flags = ", ".join(row.get("flags", ()))
+                facts = {"Decided by": row["decision_method"], "Flags": flags}
+                facts |= {name: format_number(score, 3) for name, score in row["scores"].items()}
+                facts |= {name: format_compact(row.get(name)) for name in self.judge_columns}
+                failure = row["failure"] or ""
+                marks = [mark for mark, reason in {"failed": failure, "flagged": flags}.items() if reason]
+                verdict, score = verdicts[row["correct"]]
+                text = row["prediction"]
+                card = Card(configuration.name, text, facts, verdict, score, marks, row["reasoning"], failure)
+                yield Entry(f"{configuration.name} {row['id']}", row["input"], row["gold"], [card])
 
     def console(self) -> str:
         if not self.options.reference_check:
@@ -10283,11 +10261,11 @@ def summarize_columns(table: Table, system: str, means: Mapping[str, Mean]) -> d
     return described
 
 
-def count_verdicts(answers: Sequence[GradedItem], why_not: str) -> dict[str, Any]:
+def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str, Any]:
     """Return how verdicts were reached. What only a judge can tell is None if there was none."""
-    total = len(answers)
-    counts = Counter(answer.decided_by for answer in answers)
-    right = Counter(answer.decided_by for answer in answers if answer.is_right)
+    total = len(rows)
+    counts = Counter(row["decision_method"] for row in rows)
+    right = Counter(row["decision_method"] for row in rows if row["correct"])
     verdicts = {
         "approved": right["llm"],
         "rejected": counts["llm"] - right["llm"],
