@@ -8807,13 +8807,13 @@ def list_document_lines(
 # system, with a file of answers) by methods and criteria, compared; summaries use the same (section 17).
 # Read first: METHODS, GradeItems, GradeAnswers.
 
-JUDGE_SUFFIX = "__judge-"  # in the names of the files of every judge but the default one; its name follows
+JUDGE_SUFFIX = "__judge-"  # in the names of files by another judge than the default one
 DIVERSE_JUDGES = ("openai/gpt-oss-20b", "qwen/qwen3.6-27b")  # by Groq, of different families
 EMBEDDING_MODEL = "all-MiniLM-L6-v2"  # of sentence-transformers: small, made for English
 SEMANTIC_THRESHOLDS = tuple(percent / 100 for percent in range(50, 91, 5))  # that semantic_dynamic tries
 PROXY_SIMILARITY = 0.9  # above it an answer counts as correct if no person has judged any
-HYBRID_ACCEPTS = 0.9  # an answer of this similarity is right, without a judge
-HYBRID_REJECTS = 0.5  # one below it is wrong
+HYBRID_ACCEPTS = 0.9  # from here an answer is right
+HYBRID_REJECTS = 0.5  # below it is wrong
 SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
 USUAL_JUDGE_TOP = 5  # files that are judged if there are more
 DEFAULT_METHODS = ("exact", "keyword", "f1")
@@ -8831,8 +8831,6 @@ class GradedItem(Judged):
     is_similar: bool = False  # whether it reaches the threshold of semantic_dynamic
     is_tuned: bool = False  # whether a threshold was chosen on it
     place: int = 0  # in the table of all configurations
-    is_right: bool | None = None  # by the judge's verdict or, where none is asked, a method's
-    decided_by: str = ""  # that method; of a judge exact, semantic, llm or no_llm
 
     @property
     def is_failed(self) -> bool:
@@ -8843,7 +8841,7 @@ class GradedItem(Judged):
         return self.item.question or self.item.id
 
     @property
-    def gold(self) -> str:  # the main gold answer; "" without any
+    def gold(self) -> str:
         return "".join(self.item.accepted[:1])
 
     @property
@@ -9023,33 +9021,16 @@ def load_embedding_model(name: str, needed_by: str) -> Any:
         return package.SentenceTransformer(name, local_files_only=True)
     except Exception as error:  # the package raises many types
         reason = cut_text((str(error).strip() or type(error).__name__).splitlines()[0])
-    code = f"from sentence_transformers import SentenceTransformer as S; S({name!r})"
-    advice = f'name its folder, or download it once: python -c "{code}"'
+    advice = f"name its folder, or download it once: SentenceTransformer({name!r}) in Python"
     raise UsageError(f"the embedding model {name} is not on this machine ({reason}); {advice}")
 
 
-class Tuning(Classification, frozen=True, kw_only=True, omit_defaults=True):
-    """The threshold of semantic_dynamic, how it was chosen, and its figures on the other rows."""
-
-    threshold: float
-    criterion: str
-    proxy: bool  # whether no person has judged any
-    rows: int
-    other_rows: int
-    figures_reason: str = ""  # why there are none
-
-    def describe(self) -> str:
-        figures = f"accuracy {format_number(self.accuracy, 3)}, F1 {format_number(self.f1, 3)}"
-        reason = f" ({self.figures_reason})" if self.figures_reason else ""
-        best = f"threshold {self.threshold:.2f}, best by {self.criterion} on {self.rows} rows of all files"
-        return f"{best}; on the {self.other_rows} others: {figures}{reason}"
-
-
-def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> Tuning:
+def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> dict[str, Any]:
     """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their questions, and apply it.
 
     A hash chooses the part: of the questions with answers that a person judged or, without any, of all. Of
-    equally good thresholds the lowest counts. The figures are of the other questions.
+    equally good thresholds the lowest counts. Returned are the threshold, how it was chosen, and the figures
+    of the other questions.
     """
     labelled = [answer for answer in answers if answer.item.label is not None]
     candidates = labelled or answers
@@ -9064,16 +9045,20 @@ def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> T
     best = max(tried, key=lambda threshold: getattr(tried[threshold], figure) or 0.0)
     for answer in answers:
         answer.is_similar = answer.similarity >= best
-    reason = "" if others else "no other rows"
-    return Tuning(
-        *msgspec.structs.astuple(try_threshold(best, others)),
-        threshold=best,
-        criterion=figure,
-        proxy=not labelled,
-        rows=len(tuned),
-        other_rows=len(candidates) - len(tuned),
-        figures_reason=reason if labelled else "no person's labels",
-    )
+    tuning = {
+        **msgspec.structs.asdict(try_threshold(best, others)),
+        "threshold": best,
+        "criterion": figure,
+        "proxy": not labelled,
+        "rows": len(tuned),
+        "other_rows": len(candidates) - len(tuned),
+    }
+    if not labelled:
+        proxy = f"a similarity above {PROXY_SIMILARITY} counted as correct"
+        tuning["figures_reason"] = f"no person's labels: {proxy}"
+    elif not others:
+        tuning["figures_reason"] = "no other rows"
+    return tuning
 
 
 def try_threshold(threshold: float, answers: Sequence[GradedItem]) -> Classification:
@@ -9171,6 +9156,8 @@ class GradeItems(Command):
         table = Table(make_sample(range(len(clusters)), clusters), item_keys=list(places))
         for configuration in self.configurations:
             table.systems[configuration.name] = scores = Scores()
+            if self.judging.model and configuration.is_judged:
+                scores.judges = self.judging.sign_measures(self.criteria)
             indices = [answer.place for answer in configuration.answers]
             for measure in measures:
                 column = [answer.scores.get(measure.name) for answer in configuration.answers]
@@ -9217,14 +9204,12 @@ def build_item_texts(item: Item) -> dict[str, str]:
 # -- The command
 
 
-def parse_pair(known: Collection[str], form: str, text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    if name not in known or not value:
-        raise argparse.ArgumentTypeError(f"expected {form}, of {', '.join(known)}{suggest(name, known)}")
-    return name, value
-
-
-parse_family = functools.partial(parse_pair, list(FAMILIES.values()), "FAMILY=MODEL")
+def parse_column(text: str) -> tuple[str, str]:
+    field, _, path = text.partition("=")
+    if field not in COLUMN_FIELDS or not path:
+        known = f"{', '.join(COLUMN_FIELDS)}{suggest(field, COLUMN_FIELDS)}"
+        raise argparse.ArgumentTypeError(f"expected FIELD=NAME, of {known}")
+    return field, path
 
 
 class StudyOptions(Options):
@@ -9235,15 +9220,14 @@ class StudyOptions(Options):
     tune_by: str | None = option(
         None, "of semantic_dynamic (default: f1 with labels)", choices=("f1", "accuracy")
     )
-    embedding_model: str = option(EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}", metavar="MODEL")
+    embedding_model: str = option(
+        EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}, for English", metavar="MODEL"
+    )
     judge_top: int | None = option(
         None, f"judge the N best files (default: {USUAL_JUDGE_TOP}, or all)", metavar="N"
     )
     generator: str | None = option(None, "the model that gave the answers", metavar="MODEL")
     auto_diverse_judge: bool = option(False, "choose a judge of another family than the generator")
-    diverse_judge: Sequence[tuple[str, str]] = option(
-        (), "the judge for a family of generators", nargs="+", type=parse_family, metavar="FAMILY=MODEL"
-    )
     reference_check: bool = option(False, "grade the gold answers: all must be perfect")
 
 
@@ -9255,7 +9239,7 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
         (),
         "other names of fields, as in gold=Soll rows=results.items",
         nargs="+",
-        type=functools.partial(parse_pair, COLUMN_FIELDS, "FIELD=NAME"),
+        type=parse_column,
         metavar="FIELD=NAME",
     )
     given_methods: Sequence[str] | None = option(
@@ -9308,9 +9292,7 @@ class GradeAnswers(GradeItems):
     generators: Sequence[str] = ()
     model = DEFAULT_JUDGE_MODEL
     suffix = ""  # of the names of files by another judge
-    judge_notes: Sequence[Message] = ()
-    tuning: Tuning | None = None  # of semantic_dynamic
-    imperfect: Sequence[str] = ()  # scores of gold answers that were graded as answers
+    tuning: Mapping[str, Any] = MappingProxyType({})  # of semantic_dynamic
 
     @property
     def journal_file(self) -> str:
@@ -9323,10 +9305,14 @@ class GradeAnswers(GradeItems):
     def read(self) -> None:
         problems: list[str] = []
         self.choose_measures(problems)
+        self.judge_notes: list[Message] = []
         self.configurations = read_configurations(self.options, self.sources, problems)
         if self.criteria:
             self.choose_judge()  # of whom the answers say who gave them
-        self.prepare_gate()
+        check_thresholds(self.options, self.names, self.measures)
+        if self.options.baseline:
+            self.earlier_runs = read_earlier_answers(self.options.baseline, self.names)
+        self.gate = choose_gate(self.options, self.measures, self.compared, self.earlier_runs)
         self.setup = self.build_setup()
         if not self.sources:
             self.check_results()  # before the embedding model is loaded
@@ -9352,10 +9338,6 @@ class GradeAnswers(GradeItems):
         taken = {*METHODS, *self.protocol.measure_names, *ANSWER_COLUMNS, "flags"}
         taken |= {measure.name for measure in OPTIONAL_MEASURES}
         check_measure_names(self.functions, taken)
-        for value in options.criteria:
-            if isinstance(value, str) and value in BUILT_IN_CRITERIA:
-                advice = "for splits only; here ask a question, as in NAME=QUESTION"
-                raise UsageError(f"--criteria {value}: {advice}")
         own = read_own_criteria(options.criteria, "", taken.union(self.functions), problems)
         self.own_criteria = list(map(build_item_criterion, own))
         self.criteria = [self.protocol, *self.own_criteria] if judged else self.own_criteria
@@ -9370,28 +9352,20 @@ class GradeAnswers(GradeItems):
         options = self.options
         models = {options.generator, *[format_plain(answer.item.model) for answer in self.answers]}
         self.generators = sorted(map(cut_text, filter(None, models)))
-        notes: list[Message] = []
-        if (options.auto_diverse_judge or options.diverse_judge) and not options.judge_model:
+        if options.auto_diverse_judge and not options.judge_model:
             families = set().union(*map(find_families, self.generators))
-            pairs = [model for family, model in options.diverse_judge if family in families]
-            judges = [name for name in (*pairs, *DIVERSE_JUDGES) if not families & find_families(name)]
+            judges = [name for name in DIVERSE_JUDGES if not families & find_families(name)]
             if not judges or not self.generators:
                 raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
             options.judge_model = judges[0]
-            notes.append(f"The judge is {judges[0]}.")
+            self.judge_notes.append(f"The judge is {judges[0]}.")
             for generator in itertools.filterfalse(find_families, self.generators):
-                notes.append(WarningRecord(f"the family of {generator} is unknown: it may be the judge's."))
+                unknown = f"the family of {generator} is unknown: it may be the judge's."
+                self.judge_notes.append(WarningRecord(unknown))
         self.model = options.judge_model or DEFAULT_JUDGE_MODEL
         if self.model != DEFAULT_JUDGE_MODEL:
             self.suffix = JUDGE_SUFFIX + name_for_file(self.model)
-        self.judge_notes = [*notes, *warn_about_family(self.model, self.generators)]
-
-    def prepare_gate(self) -> None:
-        """Read the earlier run, and choose what is tested against it. Raises InputError and UsageError."""
-        check_thresholds(self.options, self.names, self.measures)
-        if self.options.baseline:
-            self.earlier_runs = read_earlier_answers(self.options.baseline, self.names)
-        self.gate = choose_gate(self.options, self.measures, self.compared, self.earlier_runs)
+        self.judge_notes += warn_about_family(self.model, self.generators)
 
     def build_setup(self) -> dict[str, Any]:
         """Return what scores rest on: results of another set-up are replaced only if that is asked for."""
@@ -9421,22 +9395,24 @@ class GradeAnswers(GradeItems):
         reports = [f"{self.report_stem}.{form}" for form in options.report]
         has_all = all(are_graded) and all(map(os.path.exists, reports))
         if has_all and not (options.fail_under or options.baseline):
-            advice = "(--overwrite replaces them)"
-            raise NothingToDo(f"Results of the same set-up exist: {shorten_names(files)} {advice}")
+            exist = f"Results of the same set-up exist: {shorten_names(files)}"
+            raise NothingToDo(f"{exist} (--overwrite replaces them)")
 
     def is_graded(self, configuration: Configuration) -> bool:
         """Return whether a configuration's results are complete. Raises UsageError if they are of others."""
         file = self.name_results(configuration)
         if not os.path.exists(file):
             return False
-        saved = parse_value(dict[str, Any], read_file(file, []), []) or {}
-        setup = only_dict(saved.get("setup")) | {"program_version": VERSION}
-        together = setup.get("inputs") or []  # the files that were graded together
+        saved = parse_value(StoredAnswers, read_file(file, []), [])
         inputs = self.setup["inputs"]
-        if setup | {"inputs": inputs} != self.setup or configuration.file.build_block() not in together:
-            advice = "choose another folder with --out, or replace them with --overwrite"
-            raise UsageError(f"{file}: no results, or results of another set-up: {advice}")
-        return bool(saved.get("complete")) and all(source in together for source in inputs)
+        together = saved.setup.get("inputs", ()) if saved else ()  # the files that were graded together
+        if not (
+            saved
+            and configuration.file.build_block() in together
+            and saved.setup | {"program_version": VERSION, "inputs": inputs} == self.setup
+        ):
+            raise UsageError(f"{file}: no results, or results of another set-up: see --out and --overwrite")
+        return saved.complete and all(source in together for source in inputs)
 
     def name_results(self, configuration: Configuration) -> str:
         path = Path(configuration.file.file)
@@ -9469,20 +9445,17 @@ class GradeAnswers(GradeItems):
 
     def choose_judged(self) -> None:
         """Choose what is judged: all, or the best of many files by a method that needs no judge."""
-        if not self.criteria:
-            return
         limit = self.options.judge_top or USUAL_JUDGE_TOP
         n_files = len(self.configurations)
-        for name in self.rankers if n_files > limit else ():
+        for name in self.rankers if self.criteria and n_files > limit else ():
             ranks = self.sort_by(name)
-            if ranks[self.configurations[limit - 1].name] != ranks[self.configurations[limit].name]:
+            is_clear = len({ranks[row.name] for row in self.configurations[limit - 1 : limit + 1]}) == 2
+            if is_clear or self.options.judge_top:  # else all are judged, if no method tells them apart
                 self.choice = f"best {limit} of {n_files} by {name}"
+            if is_clear:
                 break
-            # No method may tell them apart. Then all are judged, unless --judge-top asks for fewer.
-            if self.options.judge_top:
-                self.choice = f"best {limit} of {n_files} by {name}, the first of equal ones"
         for configuration in self.configurations[: limit if self.choice else n_files]:
-            configuration.is_judged = True
+            configuration.is_judged = bool(self.criteria)
 
     def sort_by(self, name: str) -> dict[str, int | None]:
         """Sort the configurations by a measure, best first, and return their ranks."""
@@ -9499,11 +9472,9 @@ class GradeAnswers(GradeItems):
             others = [name for name in self.names if name not in names]
             messages.append(f"Judged are the {self.choice}: {', '.join(names)}")
             messages.append(f"Not judged (see --judge-top): {shorten_names(others)}")
-        elif len(names) > USUAL_JUDGE_TOP:
-            messages.append(f"All {len(names)} files are judged (see --judge-top)")
-        else:
-            return messages
-        return [*messages, *self.render_plan().splitlines()]
+        if self.choice or len(names) > USUAL_JUDGE_TOP:
+            messages += self.render_plan().splitlines()
+        return messages
 
     def find_arguments(self, request: Request) -> tuple[Item]:
         configuration = self.configurations[self.names.index(request.system)]
@@ -9511,10 +9482,14 @@ class GradeAnswers(GradeItems):
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         super().grade(outcomes, judging)
-        self.compare_with_earlier_run()
+        runs = self.earlier_runs
+        for configuration in self.configurations:
+            if configuration.name in runs:
+                places = [answer.place for answer in configuration.answers]
+                part = self.table.select(np.array(places, np.intp))
+                self.changes_since = compare_with_earlier_runs(part, runs, self.measures, self.gate)
         means = {configuration.name: configuration.means for configuration in self.configurations}
         self.thresholds = check_means(self.options, means, self.measures, needs_all=True)
-        self.is_done = super().is_complete()
         columns = set().union(*(scores.values for scores in self.table.systems.values()))
         self.measured = [measure.name for measure in self.measures if measure.name in columns]
         compared = [self.protocol.name, *[measure.name for measure in self.compared]]
@@ -9525,46 +9500,28 @@ class GradeAnswers(GradeItems):
         if self.judging.repeats > 1:
             self.judge_columns += [f"{criterion.name}_repeats" for criterion in self.criteria]
         for configuration in self.configurations:
-            for answer in configuration.answers:
-                self.decide(configuration, answer)
             configuration.results = self.build_results(configuration)
-        if self.options.reference_check:
-            self.imperfect = list(self.find_imperfect())
 
-    def compare_with_earlier_run(self) -> None:
-        for name in self.earlier_runs:
-            configuration = self.configurations[self.names.index(name)]
-            part = self.table.select(np.array([answer.place for answer in configuration.answers], np.intp))
-            is_judged = self.judging.model and configuration.is_judged
-            judged = self.criteria if is_judged else ()
-            part.systems[name].judges = self.judging.sign_measures(judged)
-            runs = self.earlier_runs
-            self.changes_since = compare_with_earlier_runs(part, runs, self.measures, self.gate)
-
-    def decide(self, configuration: Configuration, answer: GradedItem) -> None:
-        """Note whether an answer is right: by the judge, or without one by the last method that decides."""
-        if configuration.is_judged:
-            answer.flags = find_flags(answer.item.prediction, answer.item.question, *answer.item.accepted)
-        if not (configuration.is_judged and self.protocol in self.criteria):
-            for name in self.unjudged:
-                if METHODS[name].decides:
-                    answer.is_right = answer.scores[name] == 1
-                    answer.decided_by = name
-            return
+    def decide(self, answer: GradedItem, is_judged: bool) -> tuple[bool | None, str]:
+        """Return whether an answer is right, and what says so: the judge or the last method that can."""
+        if not is_judged:
+            deciding = [name for name in self.unjudged if METHODS[name].decides]
+            return (answer.scores[deciding[-1]] == 1, deciding[-1]) if deciding else (None, "")
         judgement = answer.find_judgement(self.protocol)
-        answer.decided_by = "llm" if judgement else "no_llm"
-        if judgement and judgement.is_certain:  # made by `build_protocol`
-            is_exact = judgement in (SAME_AS_GOLD, judge_blank(PROMPTS[self.protocol.prompt]))
-            answer.decided_by = "exact" if is_exact else "semantic"
-        if judgement and self.protocol.prompt == "verdict":
-            answer.is_right = judgement.score > 0.5
+        if judgement is None:
+            return None, "no_llm"
+        is_right = judgement.score > 0.5 if self.protocol.prompt == "verdict" else None
+        if not judgement.is_certain:
+            return is_right, "llm"
+        is_exact = judgement in (SAME_AS_GOLD, judge_blank(PROMPTS[self.protocol.prompt]))
+        return is_right, "exact" if is_exact else "semantic"
 
     def build_results(self, configuration: Configuration) -> dict[str, Any]:
-        answers = configuration.answers
+        rows = [self.build_row(configuration, answer) for answer in configuration.answers]
         results: dict[str, Any] = {
             "configuration": configuration.name,
             "setup": self.setup,
-            "complete": self.is_done,  # or the next run tries again
+            "complete": self.is_complete(),  # or the next run tries again
             "measures": summarize_columns(self.table, configuration.name, configuration.means),
             "by_category": self.summarize_categories(configuration),
         }
@@ -9575,20 +9532,20 @@ class GradeAnswers(GradeItems):
             if self.protocol.prompt == "quality" and not self.why_not:
                 results["quality"] = self.summarize_quality(configuration)
             if self.protocol.prompt == "verdict":
-                results |= count_verdicts(answers, self.why_not)
+                results |= count_verdicts(rows, self.why_not)
         if self.tuning:
             results["semantic_dynamic"] = self.tuning
         if "bleu" in self.unjudged:
-            results["bleu_tokens"] = describe_tokens(answers)
+            results["bleu_tokens"] = describe_tokens(configuration.answers)
         if configuration.is_judged and self.judging.model:
             results |= {"requested_model": self.judging.requested_model, "judge_model": self.judging.model}
-            results["failed"] = [answer.id for answer in answers if answer.is_failed]
-            results["flagged"] = [answer.id for answer in answers if answer.flags]
+            results["failed"] = [row["id"] for row in rows if row["failure"]]
+            results["flagged"] = [row["id"] for row in rows if row["flags"]]
         if configuration.name in self.changes_since:
             results["baseline"] = self.changes_since[configuration.name].build_block()
-        warnings = [*configuration.warnings, *self.list_answer_warnings(configuration)]
+        warnings = [*configuration.warnings, *self.list_answer_warnings(configuration, rows)]
         results["warnings"] = describe_warnings(warnings)
-        results["detailed_results"] = [self.build_row(configuration, answer) for answer in answers]
+        results["detailed_results"] = rows
         results["comparison"] = list_differences(self.differences, configuration.name)
         return results
 
@@ -9622,15 +9579,17 @@ class GradeAnswers(GradeItems):
     def build_row(self, configuration: Configuration, answer: GradedItem) -> dict[str, Any]:
         item = answer.item
         measured = self.table.systems[configuration.name].values
+        by_protocol = configuration.is_judged and self.protocol in self.criteria
+        is_right, decided_by = self.decide(answer, by_protocol)
         row: dict[str, Any] = {
             "id": item.id,
             "category": item.category,
             "input": item.question,
             "gold": answer.gold,
             "prediction": item.prediction,
-            "correct": answer.is_right,
+            "correct": is_right,
             "reasoning": answer.find_rationale(self.protocol),
-            "decision_method": answer.decided_by,
+            "decision_method": decided_by,
             "failure": answer.explain_failures(self.criteria),
             "scores": {name: answer.scores.get(name) for name in measured},
         }
@@ -9642,7 +9601,7 @@ class GradeAnswers(GradeItems):
             row["tuned"] = True
         if not configuration.is_judged:
             return row
-        if self.protocol in self.criteria:
+        if by_protocol:
             judgement = answer.find_judgement(self.protocol)
             row["score"] = answer.scores.get(self.protocol.name)
             row["judge_scores"] = (judgement and judgement.scores) or None
@@ -9653,39 +9612,33 @@ class GradeAnswers(GradeItems):
             row[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
         for criterion in self.criteria if self.judging.repeats > 1 else ():
             row[f"{criterion.name}_repeats"] = answer.list_repeats(criterion)
-        return row | {"flags": answer.flags}
+        return row | {"flags": find_flags(item.prediction, item.question, *item.accepted)}
 
-    def list_answer_warnings(self, configuration: Configuration) -> Iterator[WarningRecord]:
-        answers = configuration.answers
-        blank = [answer.id for answer in answers if is_blank(answer.item.prediction)]
-        flagged = [answer.id for answer in answers if answer.flags]
+    def list_answer_warnings(self, configuration: Configuration, rows: list[Any]) -> Iterator[WarningRecord]:
+        blank = [row["id"] for row in rows if is_blank(row["prediction"])]
+        flagged = [row["id"] for row in rows if row.get("flags")]
         warnings = [
             WarningRecord("missing or blank answers, counted as wrong", blank),
             WarningRecord("flagged answers: text for the judge, or judged cut off", flagged),
             *self.list_failures(configuration),
         ]
-        is_english = self.options.embedding_model == EMBEDDING_MODEL
-        if is_english and any(METHODS[name].needs_similarity for name in self.options.methods):
-            korean = [answer.id for answer in answers if has_hangul(answer.item)]
-            advice = f"{EMBEDDING_MODEL} is made for English: name a model for Korean with --embedding-model"
-            warnings.append(WarningRecord("rows with Korean", korean, advice))
         yield from list_warnings(configuration.name, warnings)
         reason = self.why_not or ("" if configuration.is_judged else f"it is not one of the {self.choice}")
         if self.criteria and reason:
             names = ", ".join(criterion.name for criterion in self.criteria)
             yield WarningRecord(f"{names}: not judged: {reason}", file=configuration.name)
-        if self.tuning and self.tuning.proxy:
-            proxy = f"a similarity above {PROXY_SIMILARITY} counted as correct"
-            definition = f"a threshold of {PROXY_SIMILARITY:.2f} is right by definition"
-            what = f"no row has a person's `correct`, so {proxy}: {definition}"
-            yield WarningRecord(what, file=configuration.name)
 
-    def find_imperfect(self) -> Iterator[str]:
-        for configuration, method in itertools.product(self.configurations, self.options.methods):
+    @property
+    def imperfect(self) -> list[str]:
+        """Return the scores of gold answers that were graded as answers and are below 1."""
+        found = []
+        configurations = self.configurations if self.options.reference_check else ()
+        for configuration, method in itertools.product(configurations, self.options.methods):
             for answer in configuration.answers:
                 value = answer.scores.get(method, 1.0)
                 if value < 1 - 1e-6:
-                    yield f"{configuration.name}: {answer.id}: {method} {value:.3f}"
+                    found.append(f"{configuration.name}: {answer.id}: {method} {value:.3f}")
+        return found
 
     def results(self) -> Iterator[OutputFile]:
         if self.options.reference_check:
@@ -9704,7 +9657,7 @@ class GradeAnswers(GradeItems):
     def report(self) -> Report:
         ranked: list[MeansRow] = []
         by_category: list[MeansRow] = []
-        lines = [self.describe_ranking()] if len(self.configurations) > 1 else []
+        lines = [f"Ranked by: {self.ranked_by or 'nothing'}"] if len(self.configurations) > 1 else []
         warnings: dict[str, None] = {}
         for configuration in self.configurations:
             name = configuration.name
@@ -9739,42 +9692,28 @@ class GradeAnswers(GradeItems):
             facts={"Judge": self.configurations[0].results.get("judge_model", "none")},
         )
 
-    def describe_ranking(self) -> str:
-        columns = [scores.values.get(self.ranked_by) for scores in self.table.systems.values()]
-        questions = {np.isnan(column).tobytes() for column in columns if column is not None}
-        differ = ", over different questions: these means cannot be compared" if len(questions) > 1 else ""
-        return f"Ranked by: {self.ranked_by or 'nothing'}{differ}"
-
     def list_rows(self) -> Iterator[list[object]]:
         for configuration in self.configurations:
             origins = "; ".join(self.origins) if configuration.is_judged else ""
             for row in configuration.results["detailed_results"]:
-                cells = [configuration.name, *[row[column] for column in ANSWER_COLUMNS]]
-                cells += [", ".join(row.get("flags", ())), *map(row["scores"].get, self.measured)]
-                yield [*cells, *map(row.get, self.judge_columns), origins]
+                cells = [configuration.name, *map(row.get, ANSWER_COLUMNS), ", ".join(row.get("flags", ()))]
+                scores = map(row["scores"].get, self.measured)
+                yield [*cells, *scores, *map(row.get, self.judge_columns), origins]
 
     def build_entries(self) -> Iterator[Entry]:
         verdicts = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
         for configuration in self.configurations:
-            measured = self.table.systems[configuration.name].values
-            for answer in configuration.answers:
-                facts = {"Decided by": answer.decided_by}
-                for criterion in self.criteria:
-                    outcome = answer.outcomes.get(criterion.name)
-                    if criterion.own:
-                        facts[f"By {criterion.name}"] = criterion.describe(outcome)
-                    repeats = criterion.describe_repeats(answer.find_judgement(criterion))
-                    facts[f"{criterion.name}, all scores"] = repeats
-                facts["Flags"] = ", ".join(answer.flags)
-                facts |= {name: format_number(answer.scores.get(name), 3) for name in measured}
-                failure = answer.explain_failures(self.criteria) or ""
-                cases = {"failed": failure, "flagged": answer.flags}
-                marks = [mark for mark, reason in cases.items() if reason]
-                verdict, score = verdicts[answer.is_right]
-                text = answer.item.prediction
-                rationale = answer.find_rationale(self.protocol)
-                card = Card(configuration.name, text, facts, verdict, score, marks, rationale, failure)
-                yield Entry(f"{configuration.name} {answer.id}", answer.item.question, answer.gold, [card])
+            for row in configuration.results["detailed_results"]:
+                flags = ", ".join(row.get("flags", ()))
+                facts = {"Decided by": row["decision_method"], "Flags": flags}
+                facts |= {name: format_number(score, 3) for name, score in row["scores"].items()}
+                facts |= {name: format_compact(row.get(name)) for name in self.judge_columns}
+                failure = row["failure"] or ""
+                marks = [mark for mark, reason in {"failed": failure, "flagged": flags}.items() if reason]
+                verdict, score = verdicts[row["correct"]]
+                text = row["prediction"]
+                card = Card(configuration.name, text, facts, verdict, score, marks, row["reasoning"], failure)
+                yield Entry(f"{configuration.name} {row['id']}", row["input"], row["gold"], [card])
 
     def console(self) -> str:
         if not self.options.reference_check:
@@ -9865,8 +9804,8 @@ def read_configurations(
         n_lacking = n_questions - len(configuration.answers)
         if n_lacking:
             lacks = f"lacks {n_lacking} of the {n_questions} questions of all files"
-            warning = WarningRecord(f"{lacks}: its means are over the others", file=configuration.name)
-            configuration.warnings = [*configuration.warnings, warning]
+            text = f"{configuration.name}: {lacks}: its means are over the others"
+            configuration.warnings = [*configuration.warnings, WarningRecord(text)]
     return configurations
 
 
@@ -9876,25 +9815,27 @@ def read_answer_file(
     """Read the answers in a file: of one system, or of those that --columns tells apart."""
     own_problems: list[str] = []
     by_system, left_out = pick_rows(file, dict(options.columns), own_problems)
-    lacking = "rows without a gold answer, or any field, that --columns names, left out"
     rows = list(flatten(by_system.values()))
     known = {folded: name for folded, name in index_names(Item).items() if name != "extra"}
     sample = {row.place: rename_fields(Item, only_dict(row.data)) for row in rows[:SAMPLE_SIZE]}
+    lacking = "rows without a gold answer, or any field, that --columns names, left out"
     oddities = [WarningRecord(lacking, left_out), *find_unknown_fields(sample, known, "rows")]
     item_type = Item if options.methods or options.reference_check else OpenItem
     is_judged = bool(options.criteria) or not all(METHODS[name].score for name in options.methods)
     configurations = []
     for system, own_rows in by_system.items():
         answers = list(map(GradedItem, parse_items(own_rows, own_problems, item_type)))
-        warnings = list_warnings(file.name, [*oddities, *find_missing_texts(answers, is_judged)])
+        without_question = [answer.id for answer in answers if is_judged and not answer.item.question]
+        missing = WarningRecord("rows without a question", without_question)
+        warnings = list_warnings(file.name, [*oddities, missing])
         configurations.append(Configuration(system or name, file.source, answers, warnings, system))
     problems += own_problems
     is_answered = any(answer.item.prediction for row in configurations for answer in row.answers)
     is_answered = is_answered or options.reference_check or any(map(has_answer_field, rows))
     if rows and not (is_answered or own_problems):
         names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
-        advice = "run generate first, use --reference-check, or name it with --columns"
         found = shorten_names(list(only_dict(rows[0].data)))
+        advice = "see generate, --reference-check and --columns"
         problems.append(f"{file.name}:1: no row has a system's answer, as {names}; found {found}: {advice}")
     return configurations
 
@@ -9932,23 +9873,18 @@ def has_answer_field(row: JsonRow) -> bool:
     return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 
 
-def find_missing_texts(answers: Sequence[GradedItem], is_judged: bool) -> Iterator[WarningRecord]:
-    ids = [answer.id for answer in answers]
-    if not any(answer.arguments for answer in answers):
-        yield WarningRecord("no row has an answer, all count as wrong", ids)
-    if is_judged:
-        without_question = [answer.id for answer in answers if not answer.item.question]
-        yield WarningRecord("rows without a question", without_question)
-        without_context = [answer.id for answer in answers if not answer.item.context]
-        if without_context != ids:
-            yield WarningRecord("rows without a context, which others have", without_context)
+class StoredAnswer(Record):
+    input: str = ""
+    gold: str = ""
+    scores: dict[str, Rating | None] = {}
 
 
 class StoredAnswers(Record):
     configuration: NonBlank
-    detailed_results: list[dict[str, Any]]
+    detailed_results: list[StoredAnswer]
     judge_model: str = ""
     setup: dict[str, Any] = {}  # with the hashes of the prompts
+    complete: bool = False
 
 
 def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, EarlierRun]:
@@ -9959,23 +9895,20 @@ def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, Earlie
     if stored is None:
         raise InputError(problems)
     name = stored.configuration if len(names) > 1 else names[0]
-    rows = []
-    item_keys = []
-    for index, row in enumerate(stored.detailed_results):
-        rows.append(JsonRow(file.name, only_dict(row.get("scores")), key=f"detailed_results: [{index}]"))
-        item_keys.append((format_compact(row.get("input")), format_compact(row.get("gold"))))
-    measures = [Measure(name, name) for name in dict.fromkeys(flatten(row.data for row in rows))]
-    scores = restore_scores(rows, measures, problems)
-    raise_problems(problems)
     if name not in names:
         raise UsageError(f"--baseline: it has the results of {name}, which is none of the files")
+    rows = stored.detailed_results
+    scores = Scores()
+    for measure in dict.fromkeys(flatten(row.scores for row in rows)):
+        scores.values[measure] = np.array([row.scores.get(measure) for row in rows], np.float64)
     judged = ("llm_judge", "hybrid", *flatten(PROMPTS[name].parts for name in ANSWER_PROMPTS))
     prompts = dict.fromkeys(judged, stored.setup.get("prompt_hash", ""))
     prompts |= only_dict(stored.setup.get("criteria"))
     repeats = stored.setup.get("repeats", 1)
-    for measure_name, prompt_hash in prompts.items() if stored.judge_model else ():
-        scores.judges[measure_name] = JudgedBy(stored.judge_model, prompt_hash, repeats)
-    return {name: EarlierRun(file.source, list(number_copies(item_keys)), scores, measures)}
+    for measure, prompt_hash in prompts.items() if stored.judge_model else ():
+        scores.judges[measure] = JudgedBy(stored.judge_model, prompt_hash, repeats)
+    item_keys = list(number_copies((row.input, row.gold) for row in rows))
+    return {name: EarlierRun(file.source, item_keys, scores, [Measure(key, key) for key in scores.values])}
 
 
 def number_copies(texts: Iterable[tuple[str, str]]) -> Iterator[ItemKey]:
@@ -10016,11 +9949,11 @@ def summarize_columns(table: Table, system: str, means: Mapping[str, Mean]) -> d
     return described
 
 
-def count_verdicts(answers: Sequence[GradedItem], why_not: str) -> dict[str, Any]:
+def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str, Any]:
     """Return how verdicts were reached. What only a judge can tell is None if there was none."""
-    total = len(answers)
-    counts = Counter(answer.decided_by for answer in answers)
-    right = Counter(answer.decided_by for answer in answers if answer.is_right)
+    total = len(rows)
+    counts = Counter(row["decision_method"] for row in rows)
+    right = Counter(row["decision_method"] for row in rows if row["correct"])
     verdicts = {
         "approved": right["llm"],
         "rejected": counts["llm"] - right["llm"],
@@ -10049,13 +9982,20 @@ def describe_answers(configuration: Configuration) -> Iterator[str]:
     results = configuration.results
     if "llm_judged" in results:
         correct = f"{results['correct']} of {results['total_evaluated']} correct"
-        unjudged = f"{results['exact_match']['count']} exact matches"
-        unjudged += f", {results['semantic']['count']} by similarity"
-        judged = f"{results['llm_judged']['count']} judged ({results['approved']} of them approved)"
-        counts = f"{unjudged}, {judged}, {results['no_llm_fallback_count']} not judged"
-        yield f"{results.get('accuracy_reason') or correct}: {counts}"
+        counts = [
+            f"{results['exact_match']['count']} exact matches",
+            f"{results['semantic']['count']} by similarity",
+            f"{results['llm_judged']['count']} judged ({results['approved']} of them approved)",
+            f"{results['no_llm_fallback_count']} not judged",
+        ]
+        yield f"{results.get('accuracy_reason') or correct}: {', '.join(counts)}"
     if "semantic_dynamic" in results:
-        yield results["semantic_dynamic"].describe()
+        tuning = results["semantic_dynamic"]
+        best = f"threshold {tuning['threshold']:.2f}, best by {tuning['criterion']}"
+        figures = f"accuracy {format_number(tuning['accuracy'], 3)}, F1 {format_number(tuning['f1'], 3)}"
+        reason = f" ({tuning['figures_reason']})" if "figures_reason" in tuning else ""
+        rows = f"on {tuning['rows']} rows of all files; on the {tuning['other_rows']} others"
+        yield f"{best} {rows}: {figures}{reason}"
     if "quality" in results:
         means = [f"{name} {format_number(row['mean'], 2)}" for name, row in results["quality"].items()]
         n_contexts = sum(answer.has_context for answer in configuration.answers)
@@ -11015,9 +10955,8 @@ SUMMARY_MEASURES = (
 
 
 def parse_indices(text: str) -> list[int]:
-    if not re.fullmatch(r"\s*-?[0-9]+\s*(,\s*-?[0-9]+\s*)*", text):
-        raise argparse.ArgumentTypeError(f"expected whole numbers, such as 0,2,4, got {text!r}")
-    return [int(number) for number in text.split(",")]
+    form = parse_form(r"\s*[0-9]+\s*(,\s*[0-9]+\s*)*", "whole numbers, such as 0,2,4", text)
+    return [int(number) for number in form.split(",")]
 
 
 class SummaryOptions(JudgeOptions):
@@ -11121,11 +11060,10 @@ class JudgeSummaries(GradeItems):
         file = read_file(path, problems)
         found = SummaryFile(f"{kind} {k}", file.source, [], is_judged=True, kind=kind, k=k)
         web = self.read_web_documents(k, problems) if kind == "merged" else None
-        rows = list(parse_rows(Summary, file, problems).values())
+        rows = self.options.choose(list(parse_rows(Summary, file, problems).values()))
         cases: defaultdict[str, list[str]] = defaultdict(list)
-        for row in self.options.choose(rows):
-            perspectives = flatten(claim.perspectives for claim in row.claims)
-            arguments = [perspective.text for perspective in perspectives]
+        for row in rows:
+            arguments = [perspective.text for claim in row.claims for perspective in claim.perspectives]
             if any(re.match(GENERATION_ERRORS[kind], text) for text in arguments):
                 found.n_skipped += 1
                 continue
@@ -11145,8 +11083,6 @@ class JudgeSummaries(GradeItems):
             if find_flags(answer, row.query):
                 cases["summaries that speak to the judge or are judged cut off"].append(row.id)
             found.answers.append(GradedItem(item))
-        outside = [str(index) for index in self.options.indices or () if not 0 <= index < len(rows)]
-        cases[f"indices outside 0 to {len(rows) - 1}, left out"] = outside
         found.warnings = list_warnings(path, itertools.starmap(WarningRecord, cases.items()))
         return found
 

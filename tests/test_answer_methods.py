@@ -122,7 +122,7 @@ def no_gold(found: str, place: str = ": [0]") -> str:
 NOT_UTF8 = "; save as UTF-8, a spreadsheet as CSV UTF-8"
 NO_ANSWER = (
     f"no row has a system's answer, as {', '.join(PREDICTION_NAMES)}, outputs, or answer beside a gold "
-    "answer; found reference: run generate first, use --reference-check, or name it with --columns"
+    "answer; found reference: see generate, --reference-check and --columns"
 )
 PROBLEMS: dict[str, tuple[object, str]] = {  # content of a file, and what its problem says behind the name
     "no gold.json": (
@@ -341,11 +341,11 @@ def test_answers_that_are_all_blank_are_graded(
     project.write(file, content)
     outcome = project.run("answers", file, *(["--columns", *columns] if columns else []))
     assert outcome.code == 0
-    assert mentions(outcome.err, f"warning: {file}: no row has an answer, all count as wrong: 2, e.g. 1")
+    assert mentions(outcome.out.splitlines(), "a: missing or blank answers, counted as wrong: 2, e.g. 1")
     assert project.read("a_answers.json")["measures"]["exact"]["mean"] == 0
 
 
-def test_a_judge_without_questions_or_contexts_is_a_warning(project: Project) -> None:
+def test_a_judge_without_questions_is_a_warning(project: Project) -> None:
     """It comes before anything is asked."""
     rows = [
         {"gold": "Oil", "output": "fat", "context": "Lamps."},
@@ -354,7 +354,6 @@ def test_a_judge_without_questions_or_contexts_is_a_warning(project: Project) ->
     project.write("a.json", rows)
     outcome = project.run("answers", "a.json", "--method", "llm_judge", "--dry-run")
     assert mentions(outcome.err, "warning: a.json: rows without a question: 1, e.g. 1")
-    assert mentions(outcome.err, "warning: a.json: rows without a context, which others have: 1, e.g. 2")
     assert project.run("answers", "a.json").err == []
 
 
@@ -639,13 +638,6 @@ def test_similarity_and_semantic_fixed(project: Project, embed: Embed) -> None:
     batches = embed(DIRECTIONS)
     check_scores(project, "similarity", SIMILARITIES)
     assert [sorted(batch) for batch in batches] == [sorted(DIRECTIONS)]
-    embed({"east": (1, 0), "동쪽": (1, 0)})
-    project.write("k.json", [{"gold": "east", "output": "동쪽"}])
-    command = ("answers", "k.json", "--method", "similarity", "--overwrite")
-    hint = ("rows with Korean: 1, e.g. 1", "made for English", "--embedding-model")
-    assert mentions(project.run(*command).out.splitlines(), *hint)
-    assert not mentions(project.run(*command, "--embedding-model", "m").out.splitlines(), "rows with Korean")
-    embed(DIRECTIONS)
     for threshold, options in {0.75: [], 0.6: ["--threshold", "0.6"]}.items():
         decided = {
             name: (row, float((cosine or 0) >= threshold)) for name, (row, cosine) in SIMILARITIES.items()
@@ -668,8 +660,7 @@ def test_a_model_that_cannot_be_loaded(project: Project, monkeypatch: pytest.Mon
     )
     assert problem == (
         "error: the embedding model m is not on this machine (no model m); "
-        "name its folder, or download it once: "
-        "python -c \"from sentence_transformers import SentenceTransformer as S; S('m')\""
+        "name its folder, or download it once: SentenceTransformer('m') in Python"
     )
 
 
@@ -762,10 +753,10 @@ def test_labels_are_those_of_people(project: Project, embed: Embed) -> None:
     assert (chosen["rows"], chosen["other_rows"], chosen["criterion"]) == (2, 2, "accuracy")
     chosen = grade(project, {"judge_model": "m", "items": rows}, *options)["semantic_dynamic"]
     expected = {"proxy": True, "rows": 20, "other_rows": 20, "accuracy": None, "f1": None}
-    assert chosen.items() >= {**expected, "figures_reason": "no person's labels"}.items()
-    assert mentions(project.read("a_answers.json")["warnings"], "a threshold of 0.90 is right by definition")
+    reason = "no person's labels: a similarity above 0.9 counted as correct"
+    assert chosen.items() >= {**expected, "figures_reason": reason}.items()
     console = project.run("answers", "a.json", *options, "--overwrite").out
-    assert "accuracy n/a, F1 n/a (no person's labels)" in " ".join(console.split())
+    assert f"accuracy n/a, F1 n/a ({reason})" in " ".join(console.split())
 
 
 RUN = {"run_name": "r", "model": "m", "condition": "few", "finetuned": False, "few_shot": 3, "seed": 0}

@@ -405,10 +405,7 @@ EXISTING = {
 }
 
 
-OTHER_SETUP = (
-    "no results, or results of another set-up: "
-    "choose another folder with --out, or replace them with --overwrite"
-)
+OTHER_SETUP = "no results, or results of another set-up: see --out and --overwrite"
 
 
 @table("options, expected", EXISTING)
@@ -530,12 +527,12 @@ SEVEN = {f"f{number}.json": f"burned {number}" for number in range(1, 8)}
     {
         "by similarity": (("similarity", "llm_judge"), 5, "best 5 of 7 by similarity: f7, f6, f5, f4, f3"),
         "hybrid ranks by it": (("hybrid",), 5, "best 5 of 7 by similarity: f7, f6, f5, f4, f3"),
-        "all are equal": (("exact", "keyword", "llm_judge"), 7, "All 7 files are judged (see --judge-top)"),
-        "no method": (("llm_judge",), 7, "All 7 files are judged"),
+        "all are equal": (("exact", "keyword", "llm_judge"), 7, "Calls to make: 7"),
+        "no method": (("llm_judge",), 7, "Calls to make: 7"),
         "as many as asked for": (
             ("llm_judge", "--judge-top=2"),
             2,
-            "best 2 of 7 by exact, the first of equal ones: f1, f2",
+            "best 2 of 7 by exact: f1, f2",
         ),
     },
 )
@@ -562,11 +559,10 @@ def test_files_with_different_questions_are_not_ranked_silently(project: Project
     lacks = "b: lacks 3 of the 4 questions of all files: its means are over the others"
     assert mentions(outcome.err, f"warning: {lacks}")
     assert lacks in results(project, "b")["warnings"]
-    ranked = "Ranked by: exact, over different questions: these means cannot be compared"
-    assert ranked in outcome.out.splitlines()
+    assert "Ranked by: exact" in outcome.out.splitlines()
     project.write("b.json", rows("oil", "oil", "fat", "fat"))
     outcome = project.run("answers", "a.json", "b.json", "--method", "exact", "--overwrite")
-    assert (outcome.err, "Ranked by: exact" in outcome.out.splitlines()) == ([], True)
+    assert outcome.err == []
 
 
 # ------------------------------------------------------------------ Bad input and usage
@@ -581,7 +577,6 @@ def test_a_split_with_a_file_that_cannot_be_read(small: Project) -> None:
     assert (outcome.code, small.files() == before) == (2, True)
 
 
-FAMILIES = "claude, deepseek, gemini, kimi, llama, mistral, openai, qwen"
 BAD_USAGE = {
     "no file": ("", "the following arguments are required: FILE"),
     "a protocol without a judge": (
@@ -591,14 +586,6 @@ BAD_USAGE = {
     "no generator": (
         "a.json --method llm_judge --auto-diverse-judge",
         "--auto-diverse-judge finds no judge: name it, or its --generator",
-    ),
-    "a pair of judges without a family": (
-        "a.json --diverse-judge gpt=m",
-        f"argument --diverse-judge: expected FAMILY=MODEL, of {FAMILIES}",
-    ),
-    "a criterion of splits": (
-        "a.json --criteria support",
-        "--criteria support: for splits only; here ask a question, as in NAME=QUESTION",
     ),
     "a threshold in percent": (
         "a.json --method semantic_fixed --threshold 75",
@@ -645,9 +632,6 @@ PICKED: dict[str, tuple[str, list[str], str]] = {
     "the same family": ("o3-mini", [], QWEN),
     "by its old name": ("text-davinci-003", [], QWEN),
     "another family": ("llama-3", [], GPT_OSS),
-    "a pair": ("gpt-4", ["--diverse-judge", "openai=claude-x", "llama=m"], "claude-x"),
-    "no pair of this family": ("llama-3", ["--diverse-judge", "openai=claude-x"], GPT_OSS),
-    "a pair of one family": ("gpt-4", ["--diverse-judge", f"openai={GPT_OSS}"], QWEN),
     "of one family": ("o3", ["--model", GPT_OSS], ALIKE),
     "unknown": ("phi-4", [], "warning: the family of phi-4 is unknown"),
     "a successor": ("o3", ["--generator", "o3"], ALIKE),
@@ -829,15 +813,18 @@ def test_what_is_not_measured_now_or_by_another_judge_is_not_compared(before: Pr
     assert verdicts["llm_judge"] == f"judged by {LLAMA}, now by {GPT_OSS}"
 
 
-NO_NUMBER = "before.json: detailed_results: [0]: exact: expected a number, at most 1,000,000,000"
-
-
 @table(
     "content, message",
     {
         "another file": ([], "before.json: Expected object, got array"),
-        "no number": ({"scores": {"exact": "1"}}, NO_NUMBER),
-        "a large number": ({"scores": {"exact": 10**400}}, NO_NUMBER),
+        "no number": (
+            {"scores": {"exact": "1"}},
+            "before.json: detailed_results[0].scores[...]: Expected int | float | null, got str",
+        ),
+        "a large number": (
+            {"scores": {"exact": 10**400}},
+            "before.json: detailed_results[0].scores[...]: Expected int <= 1000000000",
+        ),
     },
 )
 def test_what_cannot_be_a_baseline(before: Project, content: Any, message: str) -> None:

@@ -337,7 +337,7 @@ def test_a_changed_criterion_is_another_set_up(log: Project, serve: Serve) -> No
     log.run(*ALONE)
     assert "Results of the same set-up exist" in log.run(*ALONE).out
     outcome = log.run("answers", "log.json", "--criteria", "grounded=Is it?")
-    problem = "error: log_answers.json: no results, or results of another set-up: choose another folder with "
+    problem = "error: log_answers.json: no results, or results of another set-up: see --out "
     assert (outcome.code, outcome.usage_error.startswith(problem)) == (2, True)
 
 
