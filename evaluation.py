@@ -3705,6 +3705,7 @@ GROQ_PREFIX = "/openai/v1"
 MIN_SECRET_CHARS = 12  # a shorter API key, as local servers take it, may be a word and is not redacted
 
 MAX_WORKERS = 128
+WORKERS_PER_CLIENT = 16  # httpx searches its whole connection pool for each call: small pools are fast
 FIRST_WINDOW = 4  # calls in flight until the service's limits are known
 MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or out of reach
 MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the complaint added
@@ -3983,7 +3984,8 @@ class Runner:
         self.options = judge.options
         self.service = service
         self.advance = advance  # shows that one more request has its outcome
-        self.limiter = RateLimiter(self.options.workers, time.monotonic(), self.options.delay)
+        delay_s = max(self.options.delay, 60 / self.options.rpm if self.options.rpm else 0.0)
+        self.limiter = RateLimiter(self.options.workers, time.monotonic(), delay_s)
         self.next_turn = threading.Lock()  # held by the one worker that waits for the rate limiter
         self.changed = threading.Condition()  # guards everything below, judging and limiter
         self.todo: Iterator[Call] = iter(())  # which all workers share
@@ -4404,28 +4406,31 @@ class Service:
         self.lock = threading.Lock()
         if not re.fullmatch(r"[!-~]+", api_key):
             raise UsageError(f"{API_KEY} holds a character that no key has")
-        self.open_client(api_key, options.workers, stack)
+        self.open_clients(api_key, options.workers, stack)
 
-    def open_client(self, api_key: str, workers: int, stack: ExitStack) -> None:
+    def open_clients(self, api_key: str, workers: int, stack: ExitStack) -> None:
         import groq
         import httpx
 
         limits = httpx.Limits(max_keepalive_connections=workers, keepalive_expiry=90)
+        clients = []
         try:
-            context = httpx.create_ssl_context()
-            pool = groq.DefaultHttpxClient(limits=limits, verify=context, follow_redirects=False)
-            client = groq.Groq(
-                api_key=api_key,
-                base_url=self.endpoint.url,
-                max_retries=0,  # they would multiply with ours, and ignore a long `retry-after`
-                timeout=self.timeout_s,
-                http_client=pool,
-            )
-            self.client = stack.enter_context(client)
+            certificates = httpx.create_ssl_context()  # for all: reading them takes long
+            for _ in range(0, workers, WORKERS_PER_CLIENT):
+                pool = groq.DefaultHttpxClient(limits=limits, verify=certificates, follow_redirects=False)
+                client = groq.Groq(
+                    api_key=api_key,
+                    base_url=self.endpoint.url,
+                    max_retries=0,  # they would multiply with ours, and ignore a long `retry-after`
+                    timeout=self.timeout_s,
+                    http_client=pool,
+                )
+                clients.append(stack.enter_context(client))
         except (httpx.InvalidURL, ImportError, OSError, ValueError) as error:  # ImportError: a SOCKS proxy
             reason = error if isinstance(error, (ImportError, OSError)) else "this is no address"
             names = f"{BASE_URL_VARIABLE}, SSL_CERT_FILE or a proxy of the environment"
             raise UsageError(f"{names}: {reason}") from None
+        self.clients = itertools.cycle(clients)
 
     def redact(self, text: str) -> str:
         for secret in self.secrets:
@@ -4453,8 +4458,9 @@ class Service:
         import httpx
 
         path = f"{self.endpoint.prefix}/chat/completions"
+        client = next(self.clients)
         try:
-            response = self.client.post(path, cast_to=httpx.Response, body=msgspec.to_builtins(body))
+            response = client.post(path, cast_to=httpx.Response, body=msgspec.to_builtins(body))
             reply = self.read_completion(response.json(), response.headers)
             return reply, read_token_limit(response.headers)
         except groq.APIStatusError as error:
@@ -5779,6 +5785,7 @@ class JudgeOptions(Options):
     )
     max_usd: float | None = option(None, "stop before it costs more", type=parse_amount, metavar="DOLLARS")
     workers: int = option(8, "calls at a time (default: 8)", type=parse_workers, metavar="N")
+    rpm: int | None = option(None, "requests per minute (default: learned)", metavar="N")
     delay: float = option(0.0, "pause between calls (default: 0)", type=parse_amount, metavar="SECONDS")
     timeout: float = option(
         TIMEOUT_S,

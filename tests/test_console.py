@@ -282,7 +282,7 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     "two splits": ("dev test", "unrecognized arguments: test"),
     "no value": ("dev --model", "argument --model: expected one argument"),
     "choice": ("--report md pdf", "argument --report: invalid choice: 'pdf' (choose from md, csv, html)"),
-    "400 digits": (f"--repeats {'9' * 400}", f"argument --repeats: {WHOLE} '{'9' * 20}'"),
+    "400 digits": (f"--rpm {'9' * 400}", f"argument --rpm: {WHOLE} '{'9' * 20}'"),
     "no time": ("--timeout 0.0", "argument --timeout: expected a number above 0, got '0.0'"),
     "none": ("questions --per-document 0", f"argument --per-document: {WHOLE} '0'"),
     "a split with _": ("check week1_b", f"argument SPLIT: expected {SPLIT}, got 'week1_b'"),

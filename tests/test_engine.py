@@ -293,11 +293,12 @@ def test_pause_is_as_long_as_told(small: Project, serve: Serve, refusal: Reply) 
     assert 0.15 <= gap_s < 5
 
 
-def test_calls_keep_a_distance_by_hand(project: Project, serve: Serve) -> None:
+@table("options, least_s", {"--delay": ("--delay 0.2", 0.2), "--rpm": ("--rpm 300", 0.2)})
+def test_calls_keep_a_distance_by_hand(project: Project, serve: Serve, options: str, least_s: float) -> None:
     write_many(project, 3)
     server = serve(score_reply(4))
-    assert project.run("dev", "--delay", "0.2").code == 0
-    assert sum(gaps_s(server)) >= 2 * 0.2 - 0.15  # the first may arrive late
+    assert project.run("dev", *options.split()).code == 0
+    assert sum(gaps_s(server)) >= 2 * least_s - 0.15  # the first may arrive late
 
 
 @table(
