@@ -3665,7 +3665,10 @@ FLAG_PATTERNS: Mapping[str, str] = {
         | \b(?:s\s?c\s?o\s?r\s?e|grade|rating)s?\s*(?:is|of|[:=])\s*[1-5]\b(?!\s*(?:to\b|[-\u2013:]\s*\d))
         | \b(?:full|top)\ (?:marks|score)\b
         | [<\[]\s*(?:score|grade|rating)\s*[>\]]\s*[1-5]\b
-        | \blevel\s*[1-5]\b[^.!?\n]{0,40}\brubric\b | \brubric\b[^.!?\n]{0,40}\blevel\s*[1-5]\b""",
+        | \blevel\s*[1-5]\b[^.!?\n]{0,40}\brubric\b | \brubric\b[^.!?\n]{0,40}\blevel\s*[1-5]\b
+        | (?: ^ | [.!?:;] | (?<!\d), | \b(?:please|just|only|now|(?<!\d\ )and|you(?:\ must)?|(?:is|you)\ to) )
+          [^\S\n]*\boutput\s+(?:only\s+)?(?:(?:an?|the)\s+)?(?:(?:score|number)\s+)?[1-5]\b
+          (?! \s*[-/%\u00b0] | [.,:]\d | \s*(?!(?:for\ (?:this|all)|as|now|and\ nothing)\b)[^\W\d_] )""",
     "role-like": r"""(?imx)
         ^[^\S\n]*[<\[|]*(?:system|assistant|user|developer|inst)\b[>\]|]*\s*: | <\|[^|>\n]*\|>
         | \[/?INST\] | \b(?:ignore|disregard|forget|override)\b[^.!?\n]{0,200}?
