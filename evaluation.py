@@ -3226,6 +3226,7 @@ class Request(NamedTuple):
     repeat: int = 0  # of several requests on one item; of a draft its number
     criterion: str = ""  # if several have the prompt
     temperature: int = 0
+    submission: str = ""  # whose answer it is, of several
 
     @property
     def id(self) -> RequestId:
@@ -3327,6 +3328,10 @@ class Call(NamedTuple):
     @property
     def prompt(self) -> Prompt:
         return PROMPTS[self.request.prompt]
+
+    def read(self, reply: Reply) -> Judgement:
+        """Return the judgement in a reply, a new or a stored one. Raises InvalidReply."""
+        return reply.read(self.prompt, self.request.texts.get("answer", ""))
 
 
 # -- Criteria
@@ -3568,9 +3573,9 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
         except msgspec.ValidationError:
             self.usage = NO_USAGE
 
-    def read(self, prompt: Prompt) -> Judgement:
-        """Return the judgement in the reply. Raises InvalidReply."""
-        value = parse_reply(self.content, self.cut_off)
+    def read(self, prompt: Prompt, answer: str = "") -> Judgement:
+        """Return the judgement in the reply on an answer. Raises InvalidReply."""
+        value, source = parse_reply(self.content, self.cut_off)
         if prompt.reply_fields:
             try:
                 written = msgspec.convert(value, prompt.reply_type)
@@ -3579,12 +3584,14 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
             judgement = Judgement(0, "", value=msgspec.to_builtins(written))
         else:
             judgement = read_scores(only_dict(value), prompt)
+            if "{" in answer and fold_json(source) in fold_json(escape_delimiters(answer)):
+                raise InvalidReply("it also stands in the answer: reply with a judgement of your own")
         judgement.reply = self
         return judgement
 
 
-def parse_reply(text: str, is_cut_off: bool) -> object:
-    """Return the JSON value that a reply is. Raises InvalidReply: other scores are quotations.
+def parse_reply(text: str, is_cut_off: bool) -> tuple[object, str]:
+    """Return the JSON value that a reply is, and its text. Raises InvalidReply: other scores are quotations.
 
     After it there is nothing but a full stop or a fence, and before it closed thoughts, words that end in a
     colon, and a fence, as far as there are any.
@@ -3593,12 +3600,24 @@ def parse_reply(text: str, is_cut_off: bool) -> object:
     with suppress(ValueError, RecursionError):
         value, stop = REPLY_DECODER.raw_decode(text)
         if text[stop:].strip() in ("", ".", "```"):
-            return value
+            return value, text[:stop]
     reason = "it is not one JSON object: reply with the JSON object alone"
     raise InvalidReply("it is cut off" if is_cut_off else reason)
 
 
-REPLY_DECODER = json.JSONDecoder(strict=False)
+def fold_json(text: str) -> str:
+    """Return JSON, as somebody may have written it, without escapes, quotation marks and white space."""
+    text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)), text)
+    return re.sub(r"\\[nrt]|[\s\\\"'`\u00b4\u2018-\u201f\uff02\uff07]", "", text).casefold()
+
+
+def reject_repeated_names(members: list[tuple[str, object]]) -> Mapping[str, object]:
+    if len(members) > len(dict(members)):
+        raise InvalidReply("it names a member twice")
+    return dict(members)
+
+
+REPLY_DECODER = json.JSONDecoder(object_pairs_hook=reject_repeated_names, strict=False)
 # Thoughts may be opened by the prompt. Words with a number may be the score itself.
 BEFORE_REPLY = (
     r"(?s)\A(?:(?:<think>(?:(?!<think>).)*?|(?:(?!<think>)[^{])*?)</think>\s*)?"
@@ -3712,6 +3731,7 @@ WORKERS_PER_CLIENT = 16  # httpx searches its whole connection pool for each cal
 FIRST_WINDOW = 4  # calls in flight until the service's limits are known
 MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or out of reach
 MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the complaint added
+MIN_REJECTED = 3  # submissions, or questions, that so many rejected answers come from
 MAX_FAILURES_IN_A_ROW = 20  # lost calls, refusals (429), or rejected answers before judging stops
 TIMEOUT_S = 300.0  # without a byte of a reply; a local model on a processor is slow
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
@@ -3742,6 +3762,7 @@ class Judging(msgspec.Struct):
     stopped: str = ""  # asking ended early
     without_api_key: str = ""  # what to do about it
     repeats: int = 1
+    shortened: list[str] = []  # answers whose prompts the service does not seem to have read whole
     n_replies: int = 0  # that can be used, of this run and from the journal
     calls: int = 0
     retries: int = 0
@@ -3801,11 +3822,18 @@ class Judging(msgspec.Struct):
         return [f"{replies}; {calls}, {tokens}, {price}, {self.seconds:.1f} s"]
 
     def report_end(self) -> list[Message]:
+        lines: list[Message] = []
+        if self.shortened:
+            what = "the service counts less than half of a prompt's tokens, and may not have read the rubric"
+            advice = f"give the model a longer context ({shorten_names(self.shortened)})"
+            lines.append(WarningRecord(f"{what}: {advice}"))
         if self.unavailable:
-            return [f"error: {self.activity} ended: {self.unavailable}{self.where}"]
-        if self.stopped:
-            return [f"error: {self.activity} ended early: {self.stopped}{self.where}"]
-        return [WarningRecord(self.without_api_key)] if self.without_api_key else []
+            lines.append(f"error: {self.activity} ended: {self.unavailable}{self.where}")
+        elif self.stopped:
+            lines.append(f"error: {self.activity} ended early: {self.stopped}{self.where}")
+        elif self.without_api_key:
+            lines.append(WarningRecord(self.without_api_key))
+        return lines
 
 
 class Judge(msgspec.Struct):
@@ -3999,7 +4027,7 @@ class Runner:
         self.was_reached = False
         self.lost_in_a_row = 0
         self.in_flight: list[Turn] = []
-        self.rejected: list[str] = []  # answers since the last reply
+        self.rejected: dict[str, list[str]] = {}  # answers since the last reply, by submission or question
         self.refused_in_a_row = 0  # 429: of the calls that were in flight together one counts
         self.refused_at_s = -math.inf
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
@@ -4057,7 +4085,7 @@ class Runner:
             try:
                 reply = self.make_call(call, body, turn)
                 usage += reply.usage
-                reply.read(call.prompt)
+                call.read(reply)
             except ServiceError as error:
                 n_errors += error.status != 429
                 if not self.can_try_again(call.request, error, n_errors, turn.started_s):
@@ -4125,6 +4153,8 @@ class Runner:
             self.lost_in_a_row = 0
             self.refused_in_a_row = 0
             self.rejected.clear()
+            if 0 < 2 * CHARS_PER_TOKEN * turn.usage.prompt < body.prompt_chars:
+                self.judging.shortened.append(call.request.name)
             # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
             seen = turn.usage.prompt / max(1, body.prompt_chars)
             self.tokens_per_char = max(self.tokens_per_char, 1.05 * seen)
@@ -4149,9 +4179,10 @@ class Runner:
             raise JudgeUnavailable(f"{error} ({request.name})")
         if error.status in REJECTING_STATUSES:
             with self.changed:
-                self.rejected.append(request.name)
-                self.judge.rejection = f"{error} ({shorten_names(self.rejected)})"
-                if len(self.rejected) >= MAX_FAILURES_IN_A_ROW:
+                self.rejected.setdefault(request.submission or request.item_id, []).append(request.name)
+                names = list(flatten(self.rejected.values()))
+                self.judge.rejection = f"{error} ({shorten_names(names)})"
+                if len(self.rejected) >= MIN_REJECTED and len(names) >= MAX_FAILURES_IN_A_ROW:
                     raise JudgeUnavailable(self.judge.rejection)  # it is not the answers' fault
             return False
         with self.changed:
@@ -4556,7 +4587,7 @@ class Journal(msgspec.Struct):
                 is_from_here = reply.endpoint in ("", self.endpoint)
                 if is_from_here or not self.asks_service:
                     with suppress(InvalidReply):
-                        found.append(reply.read(call.prompt))
+                        found.append(call.read(reply))
             self.judgements[call.key] = found
         return self.judgements[call.key]
 
@@ -5314,6 +5345,7 @@ input, form button { font: inherit; }
 @media print {
   :root { color-scheme: light; font-size: 8pt; }
   form, summary .reason { display: none; }
+  .scroll { overflow: visible; }
   .question, ::details-content { content-visibility: visible; block-size: auto; }
 }
 """
@@ -6781,7 +6813,10 @@ class GradeSplit(Command):
             for position, case in list_cases(self.split, system, criterion, self.options.limit):
                 if isinstance(case, Task):
                     name = self.split.questions[position].question_id
-                    yield Request(system.title, name, position, *case, criterion=criterion.name)
+                    owner = system.submission if len(self.submissions) > 1 else ""
+                    yield Request(
+                        system.title, name, position, *case, criterion=criterion.name, submission=owner
+                    )
 
     def find_arguments(self, request: Request) -> tuple[Question, str]:
         return self.split.questions[request.position], request.texts["answer"]
