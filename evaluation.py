@@ -507,11 +507,10 @@ class StructuredDocument(Record):
 class Document(NamedTuple):
     """A document of the corpus: `sentences` (ID -> text) if structured, `text` if plain.
 
-    A "malformed" one looks like JSON but is no document; an "outside" one would leave the corpus folder and
-    was not opened.
+    A "malformed" one looks like JSON but is no document.
     """
 
-    state: Literal["structured", "plain", "malformed", "missing", "outside"]
+    state: Literal["structured", "plain", "malformed", "missing"]
     sentences: dict[str, str] | None = None
     text: str = ""
 
@@ -1449,7 +1448,7 @@ def read_document(doc_id: str, problems: list[str], root: str = "") -> tuple[Doc
         path = f"{corpus}/{name}{suffix}"
         if os.path.lexists(path):
             is_ours = is_inside(corpus, path)
-            return read_document_file(path, problems) if is_ours else (Document("outside"), "")
+            return read_document_file(path, problems) if is_ours else (Document("missing"), "")
     return Document("missing"), ""
 
 
@@ -6290,13 +6289,12 @@ class CheckInputs(Command):
 
 def describe_submitted(split: Split, system: System) -> str:
     rows = {question.question_id: system.predict(question) for question in split.questions}
-    noun = "questions" if rows else "predictions"
     rows = rows or system.predictions.rows
     blank = [name for name, row in rows.items() if is_blank(row.answer)]
     n_cited = sum(bool(row.evidence_sentences) for row in rows.values())
     n_retrieved = sum(bool(row.retrieved_ids) for row in rows.values())
     counts = f"{n_cited} with citations, {n_retrieved} with retrieval"
-    text = f"{len(rows) - len(blank)} of {len(rows)} {noun} answered, {counts}"
+    text = f"{len(rows) - len(blank)} of {len(rows)} questions answered, {counts}"
     return f"{text}; not answered: {shorten_names(blank)}" if blank else text
 
 
@@ -6590,7 +6588,6 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
         "questions that a model drafted and no person has checked": [row.question_id for row in drafted],
         "rubrics that lack a level": lacking,
         "gold documents that are not in the corpus": documents["missing"],
-        "gold documents outside the corpus folder, not opened": documents["outside"],
         "gold documents that look like JSON but cannot be read as it": documents["malformed"],
         "questions with gold sentences that are not in their document": strange,
         "questions without evidence_sentences, which count as none": [
@@ -6705,11 +6702,13 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
         if not names:
             continue  # as nearly always; no other document need be read
         gold_ids = question.gold_ids if question else []
-        known, is_all = find_citable(split, [*gold_ids, *row.retrieved_ids])
+        documents = list(map(split.find_document, dict.fromkeys([*gold_ids, *row.retrieved_ids])))
+        known = set(flatten(document.sentences or () for document in documents))
         names -= known
         forms = match_forms(sorted(names), gold if gold_ids else known, fold_id)
         similar += [f"{name} for {form}" for name, form in forms.items()]
-        if not is_all:  # they may be of a document that is not there; without gold none is missing
+        if not documents or any(document.sentences is None for document in documents):
+            # They may be of a document that is not there; without gold none is missing
             names = set() if split.has_gold else names - everywhere
         unknown += [f"{name} of {question_id}" for name in sorted(names)]
     n_cited = sum(len(row.evidence_sentences) for row in rows.values())
@@ -6717,12 +6716,6 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
         cases = list(dict.fromkeys(similar))
         return [WarningRecord(SENTENCE_FORM, cases, "write them as in the documents")]
     return [WarningRecord("cited IDs that neither the gold document nor a retrieved one has", unknown)]
-
-
-def find_citable(split: Split, doc_ids: Sequence[str]) -> tuple[set[str], bool]:
-    """Return the IDs of the sentences of documents, and whether all of these documents have some."""
-    sentences = [split.find_document(doc_id).sentences for doc_id in dict.fromkeys(doc_ids)]
-    return set(flatten(texts or () for texts in sentences)), bool(sentences) and None not in sentences
 
 
 def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[str]:
@@ -8465,8 +8458,7 @@ def build_question_part(gradebook: Gradebook) -> Part:
             cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
             cells.append(MeanCell(correlation, None, 2, Interval(-1, 1)))
             rows.append((math.inf if correlation is None else correlation, cells))
-    noise = compute_t_quantile(1 - MAX_P / 2, len(systems) - 2)
-    noise /= math.sqrt(len(systems) - 2 + noise**2)  # r = t / sqrt(n - 2 + t^2)
+    noise = 2 / math.sqrt(len(systems))  # nearly t / sqrt(n - 2 + t^2), with the t of 95 %
     lines = [
         "Correlation: of the scores with the means of the same submissions' other questions. "
         f"With {len(systems)} submissions chance alone makes it up to {noise:.2f} (95 %).",

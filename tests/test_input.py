@@ -217,7 +217,7 @@ def test_documents_outside_the_corpus_are_not_opened(project: Project, evidence:
         with suppress(OSError):
             plant(project, doc_id)
     outcome, scores = evidence(*outside)
-    assert mentions(outcome.err, "warning:", QUESTIONS, "outside the corpus", "3, e.g. ..")
+    assert mentions(outcome.err, "warning:", QUESTIONS, "not in the corpus", "3, e.g. ..")
     assert scores == [NOT_READ] * 3
 
 
@@ -235,7 +235,7 @@ def test_links_are_followed_only_inside_the_corpus(project: Project, evidence: E
     for link, target in links.items():
         (project.folder / "corpus" / link).symlink_to(project.folder / target)
     outcome, scores = evidence("d1", "gold/d1", "d3")
-    assert mentions(outcome.err, "warning:", QUESTIONS, "outside the corpus", "2, e.g. d1")
+    assert mentions(outcome.err, "warning:", QUESTIONS, "not in the corpus", "2, e.g. d1")
     assert scores == [NOT_READ, NOT_READ, READ]
 
 
