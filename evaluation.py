@@ -6243,7 +6243,7 @@ class CheckInputs(Command):
         submissions = read_submissions(split, options)
         ungraded = list(flatten(submission.problems for submission in submissions))
         has_any = any(submission.names for submission in submissions)
-        is_early = not (has_any or options.submissions or options.systems)
+        is_early = not (has_any or options.submissions)
         if is_early:
             console.note(*ungraded)
             console.print("no predictions yet")
@@ -6335,9 +6335,6 @@ def read_split(name: str, problems: list[str], root: str = "", *, is_check: bool
     questions, file = read_questions(name, problems, root, accepts_open=is_check)
     if questions and not any(question.gold_ids for question in questions):  # open ones: see read_questions
         return Split(name, file, questions, read_corpus("*", []), others={}, root=root)
-    corpus = os.path.join(root, CORPUS_DIR)
-    if os.path.isdir(corpus) and not os.access(corpus, os.R_OK | os.X_OK):
-        problems.append(f"{corpus}: cannot be read: Permission denied")
     documents = {}
     digest = hashlib.sha256()
     for doc_id in sorted(set(flatten(question.gold_ids for question in questions))):
@@ -6548,8 +6545,7 @@ FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters onl
     "retrieved_docs": "retrieveddocs retrievedids retrieved retrieval documents docs docids",
 }
 
-# Kinds of warning that a teacher should see first: see list_concerns in section 14. BROAD is one, as evidence
-# is a recall: an answer that cites everything has it all.
+# Kinds of warning that a teacher should see first: see list_concerns. BROAD is one, as evidence is a recall.
 QUESTION_FORM = "IDs unlike those of the questions, counted as misses"
 DOCUMENT_FORM = "retrieved IDs unlike those of the documents"
 SENTENCE_FORM = "cited IDs unlike those of the sentences"
@@ -8116,8 +8112,7 @@ class Concern(Enum):
 
     CHANGED = WarningRecord("Not as in the last run")
     UNGRADED = WarningRecord("Not graded")
-    OTHER_FORM = WarningRecord("IDs in another form")
-    ALL_CITED = WarningRecord("Nearly everything cited")
+    ODD = WarningRecord("Odd predictions")
     UNJUDGED = WarningRecord("Judgements missing", advice="run again, or override them")
     UNANSWERED = WarningRecord("Half of the questions or more not answered")
     BESIDE = WarningRecord("Not all is graded")
@@ -8127,13 +8122,7 @@ class Concern(Enum):
     REJECTED = WarningRecord("Rows of people's files that do not count")
 
 
-# The data warnings that are concerns, by their kind
-ODDITIES = {
-    QUESTION_FORM: Concern.OTHER_FORM,
-    DOCUMENT_FORM: Concern.OTHER_FORM,
-    SENTENCE_FORM: Concern.OTHER_FORM,
-    BROAD: Concern.ALL_CITED,
-}
+ODDITIES = (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM, BROAD)  # data warnings that are concerns
 NO_SYSTEM = System("", "", InputFile("", ""), Predictions({}, [], [], []))  # of a submission without any
 
 
@@ -8302,7 +8291,7 @@ def list_concerns(gradebook: Gradebook, submission: Submission) -> Iterator[tupl
         title = system.title if len(submission.systems) > 1 else submission.name
         for oddity in system.oddities:
             if oddity.kind in ODDITIES and oddity.cases:
-                yield ODDITIES[oddity.kind], LinkCell(title, page, oddity.describe())
+                yield Concern.ODD, LinkCell(title, page, oddity.describe())
         for criterion in split.criteria:
             ids = list_ids(system.find_missing(criterion))
             if ids:
@@ -8382,9 +8371,9 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
     table = []
     for cells, row in zip(board.rows, rows, strict=True):
         more: list[Cell] = []
-        for title, kind in COUNTS.items():
+        for kind in COUNTS.values():
             ids = list_ids(getattr(row.system, kind))
-            link = row.submission.link_page(split, ids[0]) if ids and title != "Judged" else ""
+            link = row.submission.link_page(split, ids[0]) if ids else ""
             more.append(LinkCell(str(len(ids)), link))
         table.append([*cells, *more, len(row.submission.warnings), row.reason])
     return board._replace(

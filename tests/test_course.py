@@ -592,13 +592,11 @@ ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases
         "torn: dev_own_output.json:1: JSON is cut off; "
         "zip: no predictions: expected dev_NAME_output.json, found work.zip"
     ),
-    "IDs in another form: 1": (
+    "Odd predictions: 2": (
+        "broad: more than half of the documents' sentences cited on average: 2, e.g. 100 % for q001; "
+        "cite those that support the answer; "
         "renamed: IDs unlike those of the questions, counted as misses: 2, e.g. Q-1 for q001; "
         "write them as in the questions file"
-    ),
-    "Nearly everything cited: 1": (
-        "broad: more than half of the documents' sentences cited on average: 2, e.g. 100 % for q001; "
-        "cite those that support the answer"
     ),
     "Judgements missing: 3; run again, or override them": "late/a: 1 (q002); late/b: 2 (q001, q002)",
     "Half of the questions or more not answered: 1": "renamed: 2 of 2",

@@ -103,12 +103,11 @@ def test_a_submission_has_a_largest_size(small: Project) -> None:
 
 
 @posix_only
-@pytest.mark.parametrize("file", [PREDICTIONS, "corpus"])
-def test_input_without_read_permission(small: Project, file: str) -> None:
-    (small.folder / file).chmod(0)
+def test_input_without_read_permission(small: Project) -> None:
+    (small.folder / PREDICTIONS).chmod(0)
     outcome = small.run_unprivileged()
     assert (outcome.code, outcome.results) == (2, None)
-    assert f"{file}: cannot be read: Permission denied" in outcome.err
+    assert f"{PREDICTIONS}: cannot be read: Permission denied" in outcome.err
 
 
 EXPECTED = "file not found in {}: expected dev_NAME_output.json"
