@@ -6561,12 +6561,11 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
     """Return a warning for each thing that is odd about the gold; to check there are more than to grade."""
     questions = split.questions
     checked = questions if is_check else []
-    documents: dict[str, list[str]] = defaultdict(list)  # by state
-    for doc_id, document in split.documents.items():
-        documents[document.state].append(doc_id)
+    states = {doc_id: document.state for doc_id, document in split.documents.items()}
+    missing = [doc_id for doc_id, state in states.items() if state == "missing"]
     # A corpus may be incomplete: to grade, that is worth a warning only if most documents are missing.
-    if not is_check and 2 * len(documents["missing"]) <= len(split.documents):
-        del documents["missing"]
+    if not is_check and 2 * len(missing) <= len(states):
+        missing = []
     lacking = []
     strange = []
     for question in questions:
@@ -6583,8 +6582,10 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
         "question IDs that occur more than once": find_repeated(row.question_id for row in questions),
         "questions that a model drafted and no person has checked": [row.question_id for row in drafted],
         "rubrics that lack a level": lacking,
-        "gold documents that are not in the corpus": documents["missing"],
-        "gold documents that look like JSON but cannot be read as it": documents["malformed"],
+        "gold documents that are not in the corpus": missing,
+        "gold documents that look like JSON but cannot be read as it": [
+            doc_id for doc_id, state in states.items() if state == "malformed"
+        ],
         "questions with gold sentences that are not in their document": strange,
         "questions without evidence_sentences, which count as none": [
             row.question_id for row in questions if row.lacks_evidence
@@ -8801,8 +8802,7 @@ def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
 
 
 def build_empty_report(split: Split, submission: Submission) -> Report:
-    lines = [f"This submission is not graded: {reason}." for reason in submission.reasons]
-    part = Part("Not graded", lines=lines, place="box")
+    part = Part("Not graded", lines=submission.reasons, place="box")
     title = f"Evaluation of the {split.name} split: {submission.name}"
     return Report(title, [part], header=list_csv_header(split.measures, split.criteria, split.has_repeats))
 
@@ -8814,9 +8814,11 @@ def build_split_report(gradebook: Gradebook, submission: Submission, changes: Pa
     remarks = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
     remarks += describe_certainty(systems, split.measures, submission.differences)
     cases: list[str] = []
+    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(submission.warnings)]
     for system in systems:
         remarks += prefix_lines(system.name, describe_scored(system))
         cases += prefix_lines(system.name, describe_cases(system))
+        lines += describe_warnings(warn_about_missing(system, split.criteria))
     parts = [
         build_systems_part("Systems", systems, split.measures, remarks),
         changes,
@@ -8824,7 +8826,6 @@ def build_split_report(gradebook: Gradebook, submission: Submission, changes: Pa
         *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
         Part("Answers to look at", lines=cases, place="folded"),
     ]
-    lines = list_page_warnings(split, submission)
     if submission.name:
         parts = [*list_first_parts(gradebook, submission), *parts]
     else:
@@ -8837,13 +8838,6 @@ def build_split_report(gradebook: Gradebook, submission: Submission, changes: Pa
         rows=lambda: list_csv_rows(split, systems),
         facts=build_run_facts(gradebook, systems) | {"Warnings": str(len(lines))},
     )
-
-
-def list_page_warnings(split: Split, submission: Submission) -> list[str]:
-    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(submission.warnings)]
-    for system in submission.systems:
-        lines += describe_warnings(warn_about_missing(system, split.criteria))
-    return lines if any(system.scored for system in submission.systems) else [*lines, "No answer was judged."]
 
 
 def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]:
