@@ -6616,8 +6616,10 @@ def check_prediction_ids(split: Split, predictions: Predictions) -> list[Warning
         prediction = predictions.rows.get(question.question_id)
         if prediction is None:
             lacking.append(question.question_id)
-        elif fold_text(prediction.question) not in ("", fold_text(question.question)):
-            swapped.append(question.question_id)
+        elif prediction.question not in ("", question.question):
+            text = fold_text(prediction.question)
+            if text and text != fold_text(question.question):
+                swapped.append(question.question_id)
     forms = match_forms(predictions.unknown[: 2 * len(split.questions)], lacking, fold_id)
     renamed = [f"{name} for {question_id}" for name, question_id in forms.items()]
     meant = set(forms.values())
@@ -8871,7 +8873,6 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
 
 def build_run_facts(gradebook: Gradebook, systems: Sequence[System]) -> dict[str, str]:
     return {
-        "Split": gradebook.split.name,
         "Judge": gradebook.judging.model or "none",
         "Questions": str(len(gradebook.split.questions)),
         "Systems": str(len(systems)),
