@@ -477,11 +477,10 @@ class StructuredDocument(Record):
 class Document(NamedTuple):
     """A document of the corpus: `sentences` (ID -> text) if structured, `text` if plain.
 
-    A "malformed" one looks like JSON but is no document; an "outside" one would leave the corpus folder and
-    was not opened.
+    A "malformed" one looks like JSON but is no document.
     """
 
-    state: Literal["structured", "plain", "malformed", "missing", "outside"]
+    state: Literal["structured", "plain", "malformed", "missing"]
     sentences: dict[str, str] | None = None
     text: str = ""
 
@@ -1397,7 +1396,7 @@ def read_document(doc_id: str, problems: list[str], root: str = "") -> tuple[Doc
         path = f"{corpus}/{name}{suffix}"
         if os.path.lexists(path):
             is_ours = is_inside(corpus, path)
-            return read_document_file(path, problems) if is_ours else (Document("outside"), "")
+            return read_document_file(path, problems) if is_ours else (Document("missing"), "")
     return Document("missing"), ""
 
 
@@ -6059,7 +6058,7 @@ class CheckInputs(Command):
         submissions = read_submissions(split, options)
         ungraded = list(flatten(submission.problems for submission in submissions))
         has_any = any(submission.names for submission in submissions)
-        is_early = not (has_any or options.submissions or options.systems)
+        is_early = not (has_any or options.submissions)
         if is_early:
             console.note(*ungraded)
             console.print("no predictions yet")
@@ -6105,13 +6104,12 @@ class CheckInputs(Command):
 
 def describe_submitted(split: Split, system: System) -> str:
     rows = {question.question_id: system.predict(question) for question in split.questions}
-    noun = "questions" if rows else "predictions"
     rows = rows or system.predictions.rows
     blank = [name for name, row in rows.items() if is_blank(row.answer)]
     n_cited = sum(bool(row.evidence_sentences) for row in rows.values())
     n_retrieved = sum(bool(row.retrieved_ids) for row in rows.values())
     counts = f"{n_cited} with citations, {n_retrieved} with retrieval"
-    text = f"{len(rows) - len(blank)} of {len(rows)} {noun} answered, {counts}"
+    text = f"{len(rows) - len(blank)} of {len(rows)} questions answered, {counts}"
     return f"{text}; not answered: {shorten_names(blank)}" if blank else text
 
 
@@ -6152,9 +6150,6 @@ def read_split(name: str, problems: list[str], root: str = "", *, is_check: bool
     questions, file = read_questions(name, problems, root, accepts_open=is_check)
     if questions and not any(question.gold_ids for question in questions):  # open ones: see read_questions
         return Split(name, file, questions, read_corpus("*", []), others={}, root=root)
-    corpus = os.path.join(root, CORPUS_DIR)
-    if os.path.isdir(corpus) and not os.access(corpus, os.R_OK | os.X_OK):
-        problems.append(f"{corpus}: cannot be read: Permission denied")
     documents = {}
     digest = hashlib.sha256()
     for doc_id in sorted(set(flatten(question.gold_ids for question in questions))):
@@ -6360,8 +6355,7 @@ FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters onl
     "retrieved_docs": "retrieveddocs retrievedids retrieved retrieval documents docs docids",
 }
 
-# Kinds of warning that a teacher should see first: see list_concerns in section 14. BROAD is one, as evidence
-# is a recall: an answer that cites everything has it all.
+# Kinds of warning that a teacher should see first: see list_concerns. BROAD is one, as evidence is a recall.
 QUESTION_FORM = "IDs unlike those of the questions, counted as misses"
 DOCUMENT_FORM = "retrieved IDs unlike those of the documents"
 SENTENCE_FORM = "cited IDs unlike those of the sentences"
@@ -6377,12 +6371,11 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
     """Return a warning for each thing that is odd about the gold; to check there are more than to grade."""
     questions = split.questions
     checked = questions if is_check else []
-    documents: dict[str, list[str]] = defaultdict(list)  # by state
-    for doc_id, document in split.documents.items():
-        documents[document.state].append(doc_id)
+    states = {doc_id: document.state for doc_id, document in split.documents.items()}
+    missing = [doc_id for doc_id, state in states.items() if state == "missing"]
     # A corpus may be incomplete: to grade, that is worth a warning only if most documents are missing.
-    if not is_check and 2 * len(documents["missing"]) <= len(split.documents):
-        del documents["missing"]
+    if not is_check and 2 * len(missing) <= len(states):
+        missing = []
     lacking = []
     strange = []
     for question in questions:
@@ -6399,9 +6392,10 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
         "question IDs that occur more than once": find_repeated(row.question_id for row in questions),
         "questions that a model drafted and no person has checked": [row.question_id for row in drafted],
         "rubrics that lack a level": lacking,
-        "gold documents that are not in the corpus": documents["missing"],
-        "gold documents outside the corpus folder, not opened": documents["outside"],
-        "gold documents that look like JSON but cannot be read as it": documents["malformed"],
+        "gold documents that are not in the corpus": missing,
+        "gold documents that look like JSON but cannot be read as it": [
+            doc_id for doc_id, state in states.items() if state == "malformed"
+        ],
         "questions with gold sentences that are not in their document": strange,
         "questions without evidence_sentences, which count as none": [
             row.question_id for row in questions if row.lacks_evidence
@@ -6432,8 +6426,10 @@ def check_prediction_ids(split: Split, predictions: Predictions) -> list[Warning
         prediction = predictions.rows.get(question.question_id)
         if prediction is None:
             lacking.append(question.question_id)
-        elif fold_text(prediction.question) not in ("", fold_text(question.question)):
-            swapped.append(question.question_id)
+        elif prediction.question not in ("", question.question):
+            text = fold_text(prediction.question)
+            if text and text != fold_text(question.question):
+                swapped.append(question.question_id)
     forms = match_forms(predictions.unknown[: 2 * len(split.questions)], lacking, fold_id)
     renamed = [f"{name} for {question_id}" for name, question_id in forms.items()]
     meant = set(forms.values())
@@ -6515,11 +6511,13 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
         if not names:
             continue  # as nearly always; no other document need be read
         gold_ids = question.gold_ids if question else []
-        known, is_all = find_citable(split, [*gold_ids, *row.retrieved_ids])
+        documents = list(map(split.find_document, dict.fromkeys([*gold_ids, *row.retrieved_ids])))
+        known = set(flatten(document.sentences or () for document in documents))
         names -= known
         forms = match_forms(sorted(names), gold if gold_ids else known, fold_id)
         similar += [f"{name} for {form}" for name, form in forms.items()]
-        if not is_all:  # they may be of a document that is not there; without gold none is missing
+        if not documents or any(document.sentences is None for document in documents):
+            # They may be of a document that is not there; without gold none is missing
             names = set() if split.has_gold else names - everywhere
         unknown += [f"{name} of {question_id}" for name in sorted(names)]
     n_cited = sum(len(row.evidence_sentences) for row in rows.values())
@@ -6527,12 +6525,6 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
         cases = list(dict.fromkeys(similar))
         return [WarningRecord(SENTENCE_FORM, cases, "write them as in the documents")]
     return [WarningRecord("cited IDs that neither the gold document nor a retrieved one has", unknown)]
-
-
-def find_citable(split: Split, doc_ids: Sequence[str]) -> tuple[set[str], bool]:
-    """Return the IDs of the sentences of documents, and whether all of these documents have some."""
-    sentences = [split.find_document(doc_id).sentences for doc_id in dict.fromkeys(doc_ids)]
-    return set(flatten(texts or () for texts in sentences)), bool(sentences) and None not in sentences
 
 
 def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[str]:
@@ -7921,8 +7913,7 @@ class Concern(Enum):
 
     CHANGED = WarningRecord("Not as in the last run")
     UNGRADED = WarningRecord("Not graded")
-    OTHER_FORM = WarningRecord("IDs in another form")
-    ALL_CITED = WarningRecord("Nearly everything cited")
+    ODD = WarningRecord("Odd predictions")
     UNJUDGED = WarningRecord("Judgements missing", advice="run again, or override them")
     UNANSWERED = WarningRecord("Half of the questions or more not answered")
     BESIDE = WarningRecord("Not all is graded")
@@ -7932,13 +7923,7 @@ class Concern(Enum):
     REJECTED = WarningRecord("Rows of people's files that do not count")
 
 
-# The data warnings that are concerns, by their kind
-ODDITIES = {
-    QUESTION_FORM: Concern.OTHER_FORM,
-    DOCUMENT_FORM: Concern.OTHER_FORM,
-    SENTENCE_FORM: Concern.OTHER_FORM,
-    BROAD: Concern.ALL_CITED,
-}
+ODDITIES = (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM, BROAD)  # data warnings that are concerns
 NO_SYSTEM = System("", "", InputFile("", ""), Predictions({}, [], [], []))  # of a submission without any
 
 
@@ -8107,7 +8092,7 @@ def list_concerns(gradebook: Gradebook, submission: Submission) -> Iterator[tupl
         title = system.title if len(submission.systems) > 1 else submission.name
         for oddity in system.oddities:
             if oddity.kind in ODDITIES and oddity.cases:
-                yield ODDITIES[oddity.kind], LinkCell(title, page, oddity.describe())
+                yield Concern.ODD, LinkCell(title, page, oddity.describe())
         for criterion in split.criteria:
             ids = list_ids(system.find_missing(criterion))
             if ids:
@@ -8187,9 +8172,9 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
     table = []
     for cells, row in zip(board.rows, rows, strict=True):
         more: list[Cell] = []
-        for title, kind in COUNTS.items():
+        for kind in COUNTS.values():
             ids = list_ids(getattr(row.system, kind))
-            link = row.submission.link_page(split, ids[0]) if ids and title != "Judged" else ""
+            link = row.submission.link_page(split, ids[0]) if ids else ""
             more.append(LinkCell(str(len(ids)), link))
         table.append([*cells, *more, len(row.submission.warnings), row.reason])
     return board._replace(
@@ -8263,8 +8248,7 @@ def build_question_part(gradebook: Gradebook) -> Part:
             cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
             cells.append(MeanCell(correlation, None, 2, Interval(-1, 1)))
             rows.append((math.inf if correlation is None else correlation, cells))
-    noise = compute_t_quantile(1 - MAX_P / 2, len(systems) - 2)
-    noise /= math.sqrt(len(systems) - 2 + noise**2)  # r = t / sqrt(n - 2 + t^2)
+    noise = 2 / math.sqrt(len(systems))  # nearly t / sqrt(n - 2 + t^2), with the t of 95 %
     lines = [
         "Correlation: of the scores with the means of the same submissions' other questions. "
         f"With {len(systems)} submissions chance alone makes it up to {noise:.2f} (95 %).",
@@ -8618,8 +8602,7 @@ def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
 
 
 def build_empty_report(split: Split, submission: Submission) -> Report:
-    lines = [f"This submission is not graded: {reason}." for reason in submission.reasons]
-    part = Part("Not graded", lines=lines, place="box")
+    part = Part("Not graded", lines=submission.reasons, place="box")
     title = f"Evaluation of the {split.name} split: {submission.name}"
     return Report(title, [part], header=list_csv_header(split.measures, split.criteria, split.has_repeats))
 
@@ -8631,9 +8614,11 @@ def build_split_report(gradebook: Gradebook, submission: Submission, changes: Pa
     remarks = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
     remarks += describe_certainty(systems, split.measures, submission.differences)
     cases: list[str] = []
+    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(submission.warnings)]
     for system in systems:
         remarks += prefix_lines(system.name, describe_scored(system))
         cases += prefix_lines(system.name, describe_cases(system))
+        lines += describe_warnings(warn_about_missing(system, split.criteria))
     parts = [
         build_systems_part("Systems", systems, split.measures, remarks),
         changes,
@@ -8641,7 +8626,6 @@ def build_split_report(gradebook: Gradebook, submission: Submission, changes: Pa
         *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
         Part("Answers to look at", lines=cases, place="folded"),
     ]
-    lines = list_page_warnings(split, submission)
     if submission.name:
         parts = [*list_first_parts(gradebook, submission), *parts]
     else:
@@ -8654,13 +8638,6 @@ def build_split_report(gradebook: Gradebook, submission: Submission, changes: Pa
         rows=lambda: list_csv_rows(split, systems),
         facts=build_run_facts(gradebook, systems) | {"Warnings": str(len(lines))},
     )
-
-
-def list_page_warnings(split: Split, submission: Submission) -> list[str]:
-    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(submission.warnings)]
-    for system in submission.systems:
-        lines += describe_warnings(warn_about_missing(system, split.criteria))
-    return lines if any(system.scored for system in submission.systems) else [*lines, "No answer was judged."]
 
 
 def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]:
@@ -8694,7 +8671,6 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
 
 def build_run_facts(gradebook: Gradebook, systems: Sequence[System]) -> dict[str, str]:
     return {
-        "Split": gradebook.split.name,
         "Judge": gradebook.judging.model or "none",
         "Questions": str(len(gradebook.split.questions)),
         "Systems": str(len(systems)),

@@ -53,7 +53,7 @@ def test_problems_of_all_files_are_shown(small: Project) -> None:
     assert outcome.out.splitlines() == [
         "team/strong: cannot be graded",
         "team/own: cannot be graded",
-        "fine/strong: 1 of 1 predictions answered, 0 with citations, 0 with retrieval",
+        "fine/strong: 1 of 1 questions answered, 0 with citations, 0 with retrieval",
         "1 can be graded, 2 cannot",
     ]
     assert (outcome.code, small.files()) == (2, before)

@@ -115,10 +115,8 @@ def test_every_report_that_is_there_is_written_again(course: Project) -> None:
     for form in ("html", "md", "csv"):
         assert "1 by one." not in text_of(course, f"dev_graded/one/dev_evaluation.{form}")
     assert "1 by One, again." in text_of(course, page)
-    assert "This submission is not graded: dev_good_output.json" in text_of(
-        course, "dev_graded/two/dev_evaluation.html"
-    )
-    gone = "This submission is not graded: no submission of the class has this name any more."
+    assert ":1: JSON is cut off" in text_of(course, "dev_graded/two/dev_evaluation.html")
+    gone = "no submission of the class has this name any more"
     assert gone in text_of(course, "dev_graded/third/dev_evaluation.html")
     assert "1 by final." not in text_of(course, "dev_graded/third/dev_evaluation.csv")
     assert "third: none, before 70.00: withdrawn" in text_of(course, "dev_leaderboard.md")
@@ -192,7 +190,7 @@ def test_a_submission_whose_folder_is_gone_is_withdrawn(graded: Project) -> None
     assert outcome.out.endswith("\n1 of 4 grades differ from the last run: withdrawn\n")
     assert "two: none, before 100.00: withdrawn" in outcome.out
     assert graded.read(f"dev_graded/two/{RESULTS}") == {}
-    gone = "This submission is not graded: no submission of the class has this name any more."
+    gone = "no submission of the class has this name any more"
     assert gone in text_of(graded, "dev_graded/two/dev_evaluation.html")
     assert not mentions(grade(graded).err, "Withdrawn")
 
@@ -592,13 +590,11 @@ ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases
         "torn: dev_own_output.json:1: JSON is cut off; "
         "zip: no predictions: expected dev_NAME_output.json, found work.zip"
     ),
-    "IDs in another form: 1": (
+    "Odd predictions: 2": (
+        "broad: more than half of the documents' sentences cited on average: 2, e.g. 100 % for q001; "
+        "cite those that support the answer; "
         "renamed: IDs unlike those of the questions, counted as misses: 2, e.g. Q-1 for q001; "
         "write them as in the questions file"
-    ),
-    "Nearly everything cited: 1": (
-        "broad: more than half of the documents' sentences cited on average: 2, e.g. 100 % for q001; "
-        "cite those that support the answer"
     ),
     "Judgements missing: 3; run again, or override them": "late/a: 1 (q002); late/b: 2 (q001, q002)",
     "Half of the questions or more not answered: 1": "renamed: 2 of 2",
@@ -723,7 +719,7 @@ PAGES = {  # submission -> what its page begins with
     "renamed": ["Your grade: 10.00 of 100", "Warnings", "Q-1 for q001"],
     "same": ["Your grade: 90.00 of 100", "The grade is 100 times Combined.", "How to appeal", "answer ID"],
     "torn": ["Not graded", "JSON is cut off"],
-    "zip": ["Not graded", "found work.zip."],
+    "zip": ["Not graded", "found work.zip"],
 }
 
 

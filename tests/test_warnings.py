@@ -177,10 +177,6 @@ WARNINGS: dict[str, tuple[Files, str, str, int, str]] = {
     "empty rubric": (asked(rubric={}), QUESTIONS, "lack a level", 1, "q001 lacks 1, 2, 3, 4, 5"),
     "no documents": ({"corpus": {}}, QUESTIONS, "not in the corpus", 2, "d1"),
     "few documents": ({**THREE, "corpus": WITHOUT_D1}, QUESTIONS, "not in the corpus", 2, "d1"),
-    "document outside": (
-        {**asked(doc_id="../d1"), "corpus": {**CORPUS, "../d1.json": CORPUS["d1.json"]}},
-        *(QUESTIONS, "outside the corpus", 1, "../d1"),
-    ),
     "unknown gold sentences": (
         asked(evidence_sentences=["S9", "S1", "S10"]),
         *(QUESTIONS, "gold sentences", 1, "q001: S10, S9 in d1"),
