@@ -410,11 +410,13 @@ class Question(Record, kw_only=True):
         return [self.doc_id] if self.doc_id else []
 
 
-class OpenQuestion(Record):
-    """A question without anything of the gold, as students have it."""
+class OpenQuestion(Question, kw_only=True):
+    """A question without gold, as students have it."""
 
-    question_id: NonBlank = ""
     question: NonBlank = ""
+    doc_id: str = ""
+    answer: str = ""
+    evidence_sentences: list[str] = []
 
 
 class RetrievedDocument(Record):
@@ -2082,10 +2084,8 @@ def paired_test(
 
     Args:
         a, b: shape (n,), the values of the same items.
-        clusters: shape (n,), any IDs; None if every item is its own cluster.
+        clusters, resamples, seed: as in `bootstrap_interval`; the resamples are sign flips.
         alternative: "less" asks only whether a is lower than b, "greater" whether it is higher.
-        resamples: how many sign flips.
-        seed: of the random bytes.
 
     Returns:
         p from 0 to 1; 1.0 for no values.
@@ -2207,9 +2207,9 @@ def corrected_mean(
     Args:
         judge: shape (n,), a score per item.
         human: shape (n,), a score or None per item.
-        clusters: shape (n,), any IDs; None if every item is its own cluster.
+        clusters: as in `bootstrap_interval`.
         bounds: the lowest and the highest score that people can give. With them a few labels are added at
-            both ends, as to the mean of any scores: nearly equal labels may be so by chance.
+            both ends: nearly equal labels may be so by chance.
 
     Returns:
         (mean, low, high, lambda). All None without items or without human scores; low and high are None for
@@ -6227,13 +6227,7 @@ def read_questions(
         advice = f"check predictions with: python evaluation.py check {split}"
         problems.append(f"{file.name}: questions without gold answers, as students have them; {advice}")
         return [], file.source
-    if is_open:
-        rows = {}
-        for position, row in parse_rows(OpenQuestion, file, problems).items():
-            gold: dict[str, Any] = {"doc_id": "", "answer": "", "evidence_sentences": []}
-            rows[position] = Question(question_id=row.question_id, question=row.question, **gold)
-    else:
-        rows = parse_rows(Question, file, problems)
+    rows = parse_rows(OpenQuestion if is_open else Question, file, problems)
     for position, question in rows.items():
         question.question_id = question.question_id or NUMBERED_ID.format(position)
     return list(rows.values()), file.source
@@ -12192,7 +12186,9 @@ def parse_command(argv: Iterable[str]) -> Command:
         raise UsageError(f"unrecognized arguments: {shlex.join(unknown)}{advice}")
     check_needs(options)
     if isinstance(options, InputOptions):
-        check_split(options)
+        split = options.split
+        if not (is_split(split) and os.path.isdir(os.path.dirname(QUESTIONS_FILE))):
+            raise UsageError(f"no questions of {split}{advise_on_split(split)}")
     return command_type(options)
 
 
@@ -12238,13 +12234,6 @@ def check_needs(options: Options) -> None:
             problem = "--model, --protocol: they need --method llm_judge"
     if problem:
         raise UsageError(problem)
-
-
-def check_split(options: InputOptions) -> None:
-    """Raise UsageError if a split is unknown, or nothing here has questions."""
-    split = options.split
-    if not (is_split(split) and os.path.isdir(os.path.dirname(QUESTIONS_FILE))):
-        raise UsageError(f"no questions of {split}{advise_on_split(split)}")
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
