@@ -1918,14 +1918,14 @@ def bootstrap_interval(
     Interval(low=0.5, high=0.5)
     """
     sums = make_sample(values, clusters).sum_clusters()
-    return bootstrap_statistics(sums, divide_by_sizes, confidence, resamples, seed)[0]
+    return bootstrap_statistic(sums, divide_by_sizes, confidence, resamples, seed)
 
 
 def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Interval | None:
     """Return the interval of the mean of values on a scale; None for fewer than MIN_CLUSTERS clusters."""
     if math.isinf(highest - lowest):  # a bootstrap interval, unless all values are shares from 0 to 1
         if sample.values.min() < 0 or sample.values.max() > 1:
-            return bootstrap_statistics(sample.sum_clusters(), divide_by_sizes)[0]
+            return bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
         return compute_mean_interval(sample, 0, 1)
     scores = sample._replace(values=np.clip(sample.values, lowest, highest))
     g = len(scores.sum_clusters())
@@ -1993,45 +1993,35 @@ def compute_difference_interval(sample: Sample, largest: float) -> Interval | No
 
 
 def divide_by_sizes(totals: Array) -> Array:
-    """Return the means of the columns, of which the last one has the number of items."""
-    return np.asarray(totals[:, :-1] / totals[:, -1:])
+    """Return the means of sums, from rows of a sum and a number of items."""
+    return np.asarray(totals[:, 0] / totals[:, 1])
 
 
-def bootstrap_statistics(
+def bootstrap_statistic(
     sums: Array,
     compute: Callable[[Array], Array],
     confidence: float = CONFIDENCE,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> list[Interval | None]:
-    """Return the `bootstrap_interval` of each statistic of sums over items, shape (n_clusters, n_sums).
+) -> Interval | None:
+    """Return the `bootstrap_interval` of a statistic of sums over items, shape (n_clusters, n_sums).
 
-    `compute` maps the sums of many resamples, shape (n, n_sums), to their statistics, shape (n, k), with NaN
-    for a statistic that a resample does not have. The interval is None for fewer than MIN_CLUSTERS clusters,
-    and for a statistic that most resamples do not have.
+    `compute` maps the sums of many resamples, shape (n, n_sums), to their statistics, NaN for a resample that
+    has none. There is no interval for fewer than MIN_CLUSTERS clusters, and if most resamples have none.
     """
-    sums = merge_rows(sums)
-    n_clusters = len(sums)
-    if n_clusters < MIN_CLUSTERS:
-        return [None] * compute(sums).shape[1]
+    if len(sums) < MIN_CLUSTERS:
+        return None
+    n_clusters = min(len(sums), MAX_CLUSTERS)  # more are summed in groups
+    grouped = np.stack([sums[row::MAX_CLUSTERS].sum(axis=0) for row in range(n_clusters)])
     t = compute_t_quantile((1 + confidence) / 2, n_clusters - 1)
     tail = statistics.NormalDist().cdf(-math.sqrt(n_clusters / (n_clusters - 1)) * t)
-    resampled = compute(resample_clusters(n_clusters, resamples, seed) @ sums)
-    intervals: list[Interval | None] = []
-    for column in np.sort(resampled, axis=0).T:  # np.quantile would take 20 ms to import
-        known = column[~np.isnan(column)]
-        interval = None
-        if 2 * len(known) > len(column):
-            low, high = np.interp((tail, 1 - tail), np.linspace(0, 1, len(known)), known).tolist()
-            interval = round_interval(low, high)
-        intervals.append(interval)
-    return intervals
-
-
-def merge_rows(sums: Array) -> Array:
-    """Return sums over clusters of which there are at most MAX_CLUSTERS: more are summed in groups."""
-    n_rows = min(len(sums), MAX_CLUSTERS)
-    return np.stack([sums[row::MAX_CLUSTERS].sum(axis=0) for row in range(n_rows)]) if n_rows else sums
+    resampled = np.sort(compute(resample_clusters(n_clusters, resamples, seed) @ grouped))
+    known = resampled[~np.isnan(resampled)]
+    if 2 * len(known) <= len(resampled):
+        return None
+    # np.quantile would take 20 ms to import
+    low, high = np.interp((tail, 1 - tail), np.linspace(0, 1, len(known)), known).tolist()
+    return round_interval(low, high)
 
 
 @functools.lru_cache(maxsize=8)
@@ -2361,12 +2351,12 @@ def tabulate_ratings(ratings: EncodedRatings, *, both_orders: bool = False) -> A
 def compute_coefficient(
     tables: Array, values: Sequence[Any], level: str, correction: int = 0
 ) -> float | None:
-    coefficient = float(compute_coefficients(tables.sum(axis=0)[np.newaxis], values, level, correction)[0, 0])
+    coefficient = float(compute_coefficients(tables.sum(axis=0)[np.newaxis], values, level, correction)[0])
     return None if math.isnan(coefficient) else coefficient
 
 
 def compute_coefficients(tables: Array, values: Sequence[Any], level: str, correction: int = 0) -> Array:
-    """Return 1 - observed / expected disagreement of each table, shape (n, 1); NaN if none is expected.
+    """Return 1 - observed / expected disagreement of each table; NaN if none is expected.
 
     Tables have the shape (n, n_values^2). Values ascend, unless the level is "nominal". Alpha has the
     correction 1, for the size of the sample.
@@ -2386,7 +2376,7 @@ def compute_coefficients(tables: Array, values: Sequence[Any], level: str, corre
     expected = (rows[:, :, np.newaxis] * columns[:, np.newaxis, :] * distances).sum(axis=(1, 2))
     total = rows.sum(axis=1) - correction
     disagreement = observed * total / np.where(expected > 0, expected, np.nan)
-    return np.asarray(1 - disagreement)[:, np.newaxis]
+    return np.asarray(1 - disagreement)
 
 
 # ------------------------------------------------------------------ 6. Score table
@@ -2527,7 +2517,7 @@ def measure_coefficient(
     compute = functools.partial(
         compute_coefficients, values=ratings.values, level=level, correction=correction or 0
     )
-    [interval] = bootstrap_statistics(tables, compute)
+    interval = bootstrap_statistic(tables, compute)
     reason = None
     if value is None:
         reason = "only one value was given" if len(ratings.codes) else "no item in common"
