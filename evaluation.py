@@ -1065,7 +1065,7 @@ def parse_rows(kind: type[AnyRecord], file: FileData, problems: list[str]) -> di
     """Decode the rows of a file, as `list_rows` returns them, to records by position from 1."""
     if file.data and not kind.marks:
         with suppress(*JSON_ERRORS):
-            return dict(enumerate(get_decoder(kind).decode_lines(file.data), start=1))
+            return dict(enumerate(msgspec.json.Decoder(kind).decode_lines(file.data), start=1))
     records = {}
     for position, row in enumerate(list_rows(file, problems, kind), start=1):
         record = parse_row(kind, row, problems)
@@ -1267,13 +1267,8 @@ def find_list(value: Fields, kind: type[Record]) -> Any:
 def decode_json(kind: type[T], data: bytes) -> T:
     """Decode JSON. Null and NaN count as missing. Raises one of JSON_ERRORS."""
     with suppress(msgspec.DecodeError):
-        return cast(T, get_decoder(cast(Hashable, kind)).decode(data))
+        return msgspec.json.decode(data, type=kind)
     return convert_value(kind, drop_nulls(json.loads(data, parse_constant=lambda _: None)))
-
-
-@functools.cache
-def get_decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
 
 
 def convert_value(kind: type[T], value: Any) -> T:
@@ -2087,11 +2082,8 @@ def paired_test(
         raise ValueError(f"alternative: expected two-sided, less or greater, got {alternative!r}")
     differences = [y - x if alternative == "greater" else x - y for x, y in zip(a, b, strict=True)]
     sample = make_sample(differences, clusters).renumber()
-    largest = float(abs(sample.values).max(initial=0)) or 1.0
     is_one_sided = alternative != "two-sided"
-    tested = compute_p_values(
-        [sample.scale(1 / largest)], is_one_sided=is_one_sided, resamples=resamples, seed=seed
-    )
+    tested = compute_p_values([sample], is_one_sided=is_one_sided, resamples=resamples, seed=seed)
     return float(tested.p[0])
 
 
