@@ -12088,7 +12088,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     console = Console(sys.stdout, sys.stderr)
     arguments = sys.argv[1:] if argv is None else argv
-    command: Command | None = None
     printed = io.StringIO()  # by argparse, which does not see whether stdout takes it
     try:
         with redirect_stdout(printed):
@@ -12114,9 +12113,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INCOMPLETE
     except OSError as error:
         console.error(f"error: {error.filename or 'a file'}: {error.strerror or error}")
-        journal_file = command.journal_file if command else ""
-        if journal_file != error.filename and os.path.exists(journal_file):
-            console.error(f"The model's replies are kept in {journal_file}: run the same command again.")
     except MemoryError:
         console.error("error: there is not enough memory: nothing was written")
     except KeyboardInterrupt:
