@@ -1651,9 +1651,6 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
     but not x-5 or 2026-11-23). .5 is 0.5. Units and signs of currency are not numbers: "3.5kg" is one word,
     and $1.50 is 1.50.
 
-    Raises:
-        KeyError: for another normalization.
-
     >>> exact_match("The lamp burned oil.", "the lamp  burned Oil")
     True
     >>> exact_match("3.5", "35"), exact_match("1,000", "1000")
