@@ -407,11 +407,13 @@ class Question(Record, kw_only=True):
         return [self.doc_id] if self.doc_id else []
 
 
-class OpenQuestion(Record):
-    """A question without anything of the gold, as students have it."""
+class OpenQuestion(Question, kw_only=True):
+    """A question without gold, as students have it."""
 
-    question_id: NonBlank = ""
     question: NonBlank = ""
+    doc_id: str = ""
+    answer: str = ""
+    evidence_sentences: list[str] = []
 
 
 class RetrievedDocument(Record):
@@ -1077,7 +1079,7 @@ def parse_rows(kind: type[AnyRecord], file: FileData, problems: list[str]) -> di
     """Decode the rows of a file, as `list_rows` returns them, to records by position from 1."""
     if file.data and not kind.marks:
         with suppress(*JSON_ERRORS):
-            return dict(enumerate(get_decoder(kind).decode_lines(file.data), start=1))
+            return dict(enumerate(msgspec.json.Decoder(kind).decode_lines(file.data), start=1))
     records = {}
     for position, row in enumerate(list_rows(file, problems, kind), start=1):
         record = parse_row(kind, row, problems)
@@ -1279,13 +1281,8 @@ def find_list(value: Fields, kind: type[Record]) -> Any:
 def decode_json(kind: type[T], data: bytes) -> T:
     """Decode JSON. Null and NaN count as missing. Raises one of JSON_ERRORS."""
     with suppress(msgspec.DecodeError):
-        return cast(T, get_decoder(cast(Hashable, kind)).decode(data))
+        return msgspec.json.decode(data, type=kind)
     return convert_value(kind, drop_nulls(json.loads(data, parse_constant=lambda _: None)))
-
-
-@functools.cache
-def get_decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
 
 
 def convert_value(kind: type[T], value: Any) -> T:
@@ -1663,9 +1660,6 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
     but not x-5 or 2026-11-23). .5 is 0.5. Units and signs of currency are not numbers: "3.5kg" is one word,
     and $1.50 is 1.50.
 
-    Raises:
-        KeyError: for another normalization.
-
     >>> exact_match("The lamp burned oil.", "the lamp  burned Oil")
     True
     >>> exact_match("3.5", "35"), exact_match("1,000", "1000")
@@ -1925,14 +1919,14 @@ def bootstrap_interval(
     Interval(low=0.5, high=0.5)
     """
     sums = make_sample(values, clusters).sum_clusters()
-    return bootstrap_statistics(sums, divide_by_sizes, confidence, resamples, seed)[0]
+    return bootstrap_statistic(sums, divide_by_sizes, confidence, resamples, seed)
 
 
 def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Interval | None:
     """Return the interval of the mean of values on a scale; None for fewer than MIN_CLUSTERS clusters."""
     if math.isinf(highest - lowest):  # a bootstrap interval, unless all values are shares from 0 to 1
         if sample.values.min() < 0 or sample.values.max() > 1:
-            return bootstrap_statistics(sample.sum_clusters(), divide_by_sizes)[0]
+            return bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
         return compute_mean_interval(sample, 0, 1)
     scores = sample._replace(values=np.clip(sample.values, lowest, highest))
     g = len(scores.sum_clusters())
@@ -2000,45 +1994,35 @@ def compute_difference_interval(sample: Sample, largest: float) -> Interval | No
 
 
 def divide_by_sizes(totals: Array) -> Array:
-    """Return the means of the columns, of which the last one has the number of items."""
-    return np.asarray(totals[:, :-1] / totals[:, -1:])
+    """Return the means of sums, from rows of a sum and a number of items."""
+    return np.asarray(totals[:, 0] / totals[:, 1])
 
 
-def bootstrap_statistics(
+def bootstrap_statistic(
     sums: Array,
     compute: Callable[[Array], Array],
     confidence: float = CONFIDENCE,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> list[Interval | None]:
-    """Return the `bootstrap_interval` of each statistic of sums over items, shape (n_clusters, n_sums).
+) -> Interval | None:
+    """Return the `bootstrap_interval` of a statistic of sums over items, shape (n_clusters, n_sums).
 
-    `compute` maps the sums of many resamples, shape (n, n_sums), to their statistics, shape (n, k), with NaN
-    for a statistic that a resample does not have. The interval is None for fewer than MIN_CLUSTERS clusters,
-    and for a statistic that most resamples do not have.
+    `compute` maps the sums of many resamples, shape (n, n_sums), to their statistics, NaN for a resample that
+    has none. There is no interval for fewer than MIN_CLUSTERS clusters, and if most resamples have none.
     """
-    sums = merge_rows(sums)
-    n_clusters = len(sums)
-    if n_clusters < MIN_CLUSTERS:
-        return [None] * compute(sums).shape[1]
+    if len(sums) < MIN_CLUSTERS:
+        return None
+    n_clusters = min(len(sums), MAX_CLUSTERS)  # more are summed in groups
+    grouped = np.stack([sums[row::MAX_CLUSTERS].sum(axis=0) for row in range(n_clusters)])
     t = compute_t_quantile((1 + confidence) / 2, n_clusters - 1)
     tail = statistics.NormalDist().cdf(-math.sqrt(n_clusters / (n_clusters - 1)) * t)
-    resampled = compute(resample_clusters(n_clusters, resamples, seed) @ sums)
-    intervals: list[Interval | None] = []
-    for column in np.sort(resampled, axis=0).T:  # np.quantile would take 20 ms to import
-        known = column[~np.isnan(column)]
-        interval = None
-        if 2 * len(known) > len(column):
-            low, high = np.interp((tail, 1 - tail), np.linspace(0, 1, len(known)), known).tolist()
-            interval = round_interval(low, high)
-        intervals.append(interval)
-    return intervals
-
-
-def merge_rows(sums: Array) -> Array:
-    """Return sums over clusters of which there are at most MAX_CLUSTERS: more are summed in groups."""
-    n_rows = min(len(sums), MAX_CLUSTERS)
-    return np.stack([sums[row::MAX_CLUSTERS].sum(axis=0) for row in range(n_rows)]) if n_rows else sums
+    resampled = np.sort(compute(resample_clusters(n_clusters, resamples, seed) @ grouped))
+    known = resampled[~np.isnan(resampled)]
+    if 2 * len(known) <= len(resampled):
+        return None
+    # np.quantile would take 20 ms to import
+    low, high = np.interp((tail, 1 - tail), np.linspace(0, 1, len(known)), known).tolist()
+    return round_interval(low, high)
 
 
 @functools.lru_cache(maxsize=8)
@@ -2091,10 +2075,8 @@ def paired_test(
 
     Args:
         a, b: shape (n,), the values of the same items.
-        clusters: shape (n,), any IDs; None if every item is its own cluster.
+        clusters, resamples, seed: as in `bootstrap_interval`; the resamples are sign flips.
         alternative: "less" asks only whether a is lower than b, "greater" whether it is higher.
-        resamples: how many sign flips.
-        seed: of the random bytes.
 
     Returns:
         p from 0 to 1; 1.0 for no values.
@@ -2106,11 +2088,8 @@ def paired_test(
         raise ValueError(f"alternative: expected two-sided, less or greater, got {alternative!r}")
     differences = [y - x if alternative == "greater" else x - y for x, y in zip(a, b, strict=True)]
     sample = make_sample(differences, clusters).renumber()
-    largest = float(abs(sample.values).max(initial=0)) or 1.0
     is_one_sided = alternative != "two-sided"
-    tested = compute_p_values(
-        [sample.scale(1 / largest)], is_one_sided=is_one_sided, resamples=resamples, seed=seed
-    )
+    tested = compute_p_values([sample], is_one_sided=is_one_sided, resamples=resamples, seed=seed)
     return float(tested.p[0])
 
 
@@ -2216,9 +2195,9 @@ def corrected_mean(
     Args:
         judge: shape (n,), a score per item.
         human: shape (n,), a score or None per item.
-        clusters: shape (n,), any IDs; None if every item is its own cluster.
+        clusters: as in `bootstrap_interval`.
         bounds: the lowest and the highest score that people can give. With them a few labels are added at
-            both ends, as to the mean of any scores: nearly equal labels may be so by chance.
+            both ends: nearly equal labels may be so by chance.
 
     Returns:
         (mean, low, high, lambda). All None without items or without human scores; low and high are None for
@@ -2370,12 +2349,12 @@ def tabulate_ratings(ratings: EncodedRatings, *, both_orders: bool = False) -> A
 def compute_coefficient(
     tables: Array, values: Sequence[Any], level: str, correction: int = 0
 ) -> float | None:
-    coefficient = float(compute_coefficients(tables.sum(axis=0)[np.newaxis], values, level, correction)[0, 0])
+    coefficient = float(compute_coefficients(tables.sum(axis=0)[np.newaxis], values, level, correction)[0])
     return None if math.isnan(coefficient) else coefficient
 
 
 def compute_coefficients(tables: Array, values: Sequence[Any], level: str, correction: int = 0) -> Array:
-    """Return 1 - observed / expected disagreement of each table, shape (n, 1); NaN if none is expected.
+    """Return 1 - observed / expected disagreement of each table; NaN if none is expected.
 
     Tables have the shape (n, n_values^2). Values ascend, unless the level is "nominal". Alpha has the
     correction 1, for the size of the sample.
@@ -2395,7 +2374,7 @@ def compute_coefficients(tables: Array, values: Sequence[Any], level: str, corre
     expected = (rows[:, :, np.newaxis] * columns[:, np.newaxis, :] * distances).sum(axis=(1, 2))
     total = rows.sum(axis=1) - correction
     disagreement = observed * total / np.where(expected > 0, expected, np.nan)
-    return np.asarray(1 - disagreement)[:, np.newaxis]
+    return np.asarray(1 - disagreement)
 
 
 # ------------------------------------------------------------------ 6. Score table
@@ -2536,7 +2515,7 @@ def measure_coefficient(
     compute = functools.partial(
         compute_coefficients, values=ratings.values, level=level, correction=correction or 0
     )
-    [interval] = bootstrap_statistics(tables, compute)
+    interval = bootstrap_statistic(tables, compute)
     reason = None
     if value is None:
         reason = "only one value was given" if len(ratings.codes) else "no item in common"
@@ -6170,13 +6149,7 @@ def read_questions(
         advice = f"check predictions with: python evaluation.py check {split}"
         problems.append(f"{file.name}: questions without gold answers, as students have them; {advice}")
         return [], file.source
-    if is_open:
-        rows = {}
-        for position, row in parse_rows(OpenQuestion, file, problems).items():
-            gold: dict[str, Any] = {"doc_id": "", "answer": "", "evidence_sentences": []}
-            rows[position] = Question(question_id=row.question_id, question=row.question, **gold)
-    else:
-        rows = parse_rows(Question, file, problems)
+    rows = parse_rows(OpenQuestion if is_open else Question, file, problems)
     for position, question in rows.items():
         question.question_id = question.question_id or NUMBERED_ID.format(position)
     return list(rows.values()), file.source
@@ -12113,7 +12086,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     console = Console(sys.stdout, sys.stderr)
     arguments = sys.argv[1:] if argv is None else argv
-    command: Command | None = None
     printed = io.StringIO()  # by argparse, which does not see whether stdout takes it
     try:
         with redirect_stdout(printed):
@@ -12139,9 +12111,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INCOMPLETE
     except OSError as error:
         console.error(f"error: {error.filename or 'a file'}: {error.strerror or error}")
-        journal_file = command.journal_file if command else ""
-        if journal_file != error.filename and os.path.exists(journal_file):
-            console.error(f"The model's replies are kept in {journal_file}: run the same command again.")
     except MemoryError:
         console.error("error: there is not enough memory: nothing was written")
     except KeyboardInterrupt:
@@ -12193,7 +12162,9 @@ def parse_command(argv: Iterable[str]) -> Command:
         raise UsageError(f"unrecognized arguments: {shlex.join(unknown)}{advice}")
     check_needs(options)
     if isinstance(options, InputOptions):
-        check_split(options)
+        split = options.split
+        if not (is_split(split) and os.path.isdir(os.path.dirname(QUESTIONS_FILE))):
+            raise UsageError(f"no questions of {split}{advise_on_split(split)}")
     return command_type(options)
 
 
@@ -12239,13 +12210,6 @@ def check_needs(options: Options) -> None:
             problem = "--model, --protocol: they need --method llm_judge"
     if problem:
         raise UsageError(problem)
-
-
-def check_split(options: InputOptions) -> None:
-    """Raise UsageError if a split is unknown, or nothing here has questions."""
-    split = options.split
-    if not (is_split(split) and os.path.isdir(os.path.dirname(QUESTIONS_FILE))):
-        raise UsageError(f"no questions of {split}{advise_on_split(split)}")
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -481,9 +481,7 @@ def test_results_that_cannot_be_written(small: Project, judge_with: JudgeWith) -
     (small.folder / "dev_evaluation.json").mkdir()
     judge_with({"strong": [5, 2]})
     assert evaluation.main(["dev"]) == 2
-    problem, kept = small.capture.readouterr().err.splitlines()[-2:]
-    assert problem.startswith("error: dev_evaluation.json: ")
-    assert mentions([kept], "kept in dev_judgements.jsonl", "run the same command again")
+    assert small.capture.readouterr().err.splitlines()[-1].startswith("error: dev_evaluation.json: ")
 
 
 @table("arguments, split", {"default": ([], "train"), "given": (["test"], "test")})
