@@ -9671,9 +9671,6 @@ class GradeAnswers(GradeItems):
                 raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
             options.judge_model = judges[0]
             self.judge_notes.append(f"The judge is {judges[0]}.")
-            for generator in itertools.filterfalse(find_families, self.generators):
-                unknown = f"the family of {generator} is unknown: it may be the judge's."
-                self.judge_notes.append(WarningRecord(unknown))
         self.model = options.judge_model or DEFAULT_JUDGE_MODEL
         if self.model != DEFAULT_JUDGE_MODEL:
             self.suffix = JUDGE_SUFFIX + name_for_file(self.model)
@@ -10143,7 +10140,9 @@ def read_answer_file(
         configurations.append(Configuration(system or name, file.source, answers, warnings, system))
     problems += own_problems
     is_answered = any(answer.item.prediction for row in configurations for answer in row.answers)
-    is_answered = is_answered or options.reference_check or any(map(has_answer_field, rows))
+    fields = set(flatten(sample.values()))
+    answer_fields = {*Item.aliases["prediction"], *([] if fields.isdisjoint(GOLD_NAMES) else ["answer"])}
+    is_answered = is_answered or options.reference_check or not fields.isdisjoint(answer_fields)
     if rows and not (is_answered or own_problems):
         names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
         found = shorten_names(list(only_dict(rows[0].data)))
@@ -10177,12 +10176,6 @@ def pick_rows(
     if not (by_system or problems or file.data is None):
         problems.append(f"{file.name}:1: no rows{' with all that --columns names' if rows else ''}")
     return by_system, left_out
-
-
-def has_answer_field(row: JsonRow) -> bool:
-    names = rename_fields(Item, only_dict(row.data)).keys()
-    has_gold = not names.isdisjoint(GOLD_NAMES)
-    return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 
 
 class StoredAnswer(Record):
@@ -11119,9 +11112,7 @@ class JudgeSummaries(GradeItems):
                 continue
             query = fold_text(row.query)
             known = self.gold.get(query, {})
-            if self.has_gold and not known:
-                cases["queries without a gold summary"].append(row.query)
-            elif len(known) > 1 and row.id not in known:
+            if len(known) > 1 and row.id not in known:
                 cases["queries with several gold summaries, the first counts"].append(row.query)
             reference = known.get(row.id, next(iter(known.values()), NO_REFERENCE))
             answer = "" if all(map(is_blank, arguments)) else write_claims(row.claims)
@@ -11318,9 +11309,6 @@ class PlotSummaries(Command):
                 file = read_file(path, problems)
                 all_rows = list(parse_rows(ScoredSummary, file, problems).values())
                 self.files[file.source] = self.options.choose(all_rows)
-        for source, rows in self.files.items():
-            if not any(score is not None for row in rows for score in row.scores.values()):
-                problems.append(f"{source.file}: no scores to draw")
         for stem in find_repeated(map(self.name_stem, self.files)):
             problems.append(f"{stem}.png would be written for two files: rename one")
         raise_problems(problems)

@@ -633,7 +633,6 @@ PICKED: dict[str, tuple[str, list[str], str]] = {
     "by its old name": ("text-davinci-003", [], QWEN),
     "another family": ("llama-3", [], GPT_OSS),
     "of one family": ("o3", ["--model", GPT_OSS], ALIKE),
-    "unknown": ("phi-4", [], "warning: the family of phi-4 is unknown"),
     "a successor": ("o3", ["--generator", "o3"], ALIKE),
 }
 
