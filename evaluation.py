@@ -9700,28 +9700,17 @@ class GradeAnswers(GradeItems):
             raise UsageError(f"{name} would be written twice, or over a file that is read: rename one")
         if options.overwrite or options.dry_run or options.reference_check:
             return
-        are_graded = list(map(self.is_graded, self.configurations))  # all, as each may be of another set-up
         reports = [f"{self.report_stem}.{form}" for form in options.report]
-        has_all = all(are_graded) and all(map(os.path.exists, reports))
-        if has_all and not (options.fail_under or options.baseline):
+        is_done = all(map(os.path.exists, [*files, *reports]))
+        for file in filter(os.path.exists, files):
+            saved = parse_value(StoredAnswers, read_file(file, []), [])
+            if saved is None or saved.setup != self.setup:
+                what = "no results, or results of another set-up"
+                raise UsageError(f"{file}: {what}: see --out and --overwrite")
+            is_done = is_done and saved.complete
+        if is_done and not (options.fail_under or options.baseline):
             exist = f"Results of the same set-up exist: {shorten_names(files)}"
             raise NothingToDo(f"{exist} (--overwrite replaces them)")
-
-    def is_graded(self, configuration: Configuration) -> bool:
-        """Return whether a configuration's results are complete. Raises UsageError if they are of others."""
-        file = self.name_results(configuration)
-        if not os.path.exists(file):
-            return False
-        saved = parse_value(StoredAnswers, read_file(file, []), [])
-        inputs = self.setup["inputs"]
-        together = saved.setup.get("inputs", ()) if saved else ()  # the files that were graded together
-        if not (
-            saved
-            and configuration.file.build_block() in together
-            and saved.setup | {"program_version": VERSION, "inputs": inputs} == self.setup
-        ):
-            raise UsageError(f"{file}: no results, or results of another set-up: see --out and --overwrite")
-        return saved.complete and all(source in together for source in inputs)
 
     def name_results(self, configuration: Configuration) -> str:
         path = Path(configuration.file.file)
