@@ -9617,7 +9617,6 @@ class GradeAnswers(GradeItems):
     def read(self) -> None:
         problems: list[str] = []
         self.choose_measures(problems)
-        self.judge_notes: list[Message] = []
         self.configurations = read_configurations(self.options, self.sources, problems)
         if self.criteria:
             self.choose_judge()  # of whom the answers say who gave them
@@ -9660,7 +9659,7 @@ class GradeAnswers(GradeItems):
         self.measures = [*self.compared, *derived, *OPTIONAL_MEASURES]
 
     def choose_judge(self) -> None:
-        """Choose the judge, if that is asked for of another family than the generators. Keep notes on it."""
+        """Choose the judge, if that is asked for of another family than the generators."""
         options = self.options
         models = {options.generator, *[format_plain(answer.item.model) for answer in self.answers]}
         self.generators = sorted(map(cut_text, filter(None, models)))
@@ -9670,11 +9669,9 @@ class GradeAnswers(GradeItems):
             if not judges or not self.generators:
                 raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
             options.judge_model = judges[0]
-            self.judge_notes.append(f"The judge is {judges[0]}.")
         self.model = options.judge_model or DEFAULT_JUDGE_MODEL
         if self.model != DEFAULT_JUDGE_MODEL:
             self.suffix = JUDGE_SUFFIX + name_for_file(self.model)
-        self.judge_notes += warn_about_family(self.model, self.generators)
 
     def build_setup(self) -> dict[str, Any]:
         """Return what scores rest on: results of another set-up are replaced only if that is asked for."""
@@ -9764,12 +9761,10 @@ class GradeAnswers(GradeItems):
         return ranks
 
     def warnings(self) -> list[Message]:
-        messages = [*super().warnings(), *self.judge_notes]
+        messages = [*super().warnings(), *warn_about_family(self.model, self.generators)]
         names = [configuration.name for configuration in self.configurations if configuration.is_judged]
         if self.choice:
-            others = [name for name in self.names if name not in names]
-            messages.append(f"Judged are the {self.choice}: {', '.join(names)}")
-            messages.append(f"Not judged (see --judge-top): {shorten_names(others)}")
+            messages.append(f"Judged are the {self.choice}: {', '.join(names)} (see --judge-top)")
         if self.choice or len(names) > USUAL_JUDGE_TOP:
             messages += self.render_plan().splitlines()
         return messages
@@ -9956,10 +9951,9 @@ class GradeAnswers(GradeItems):
         ranked: list[MeansRow] = []
         by_category: list[MeansRow] = []
         lines = [f"Ranked by: {self.ranked_by or 'nothing'}"] if len(self.configurations) > 1 else []
-        warnings: dict[str, None] = {}
+        warnings = flatten(configuration.results["warnings"] for configuration in self.configurations)
         for configuration in self.configurations:
             name = configuration.name
-            warnings |= dict.fromkeys(configuration.results["warnings"])
             ranked.append(([self.ranks[name] or "n/a", name], configuration.means))
             for category, means in configuration.categories.items():
                 n_rows = max((mean.n for mean in means.values()), default=0)
@@ -9977,7 +9971,7 @@ class GradeAnswers(GradeItems):
             build_means_part("Results by category", headings, by_category, self.measures, 2),
             build_baseline_part(self.options.baseline, self.changes_since),
             build_comparison_part(self.differences),
-            Part("Warnings", lines=list(warnings), place="warnings"),
+            Part("Warnings", lines=list(dict.fromkeys(warnings)), place="warnings"),
         ]
         columns = [*ANSWER_COLUMNS, "flags", *self.measured, *self.judge_columns]
         return Report(
@@ -10130,9 +10124,9 @@ def read_answer_file(
     problems += own_problems
     is_answered = any(answer.item.prediction for row in configurations for answer in row.answers)
     fields = set(flatten(sample.values()))
-    answer_fields = {*Item.aliases["prediction"], *([] if fields.isdisjoint(GOLD_NAMES) else ["answer"])}
-    is_answered = is_answered or options.reference_check or not fields.isdisjoint(answer_fields)
-    if rows and not (is_answered or own_problems):
+    has_field = not fields.isdisjoint(Item.aliases["prediction"])
+    has_field = has_field or ("answer" in fields and not fields.isdisjoint(GOLD_NAMES))
+    if rows and not (is_answered or has_field or options.reference_check or own_problems):
         names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
         found = shorten_names(list(only_dict(rows[0].data)))
         advice = "see generate, --reference-check and --columns"
