@@ -9448,7 +9448,7 @@ class GradeItems(Command):
                 answer.outcomes[criterion.name] = outcome
                 if not self.why_not:  # what is known without a judge would be a mean of few answers
                     answer.scores |= criterion.score_outcome(outcome)
-        self.table = self.build_table(self.measures)
+        self.table = self.build_table()
         judged = [criterion.measure.name for criterion in self.criteria]
         for configuration in self.configurations:
             configuration.means = compute_means(self.table, configuration.name, self.measures)
@@ -9456,7 +9456,7 @@ class GradeItems(Command):
                 configuration.means |= dict.fromkeys(judged, NO_MEAN._replace(is_judged=False))
         self.differences = compare_systems(self.table, self.compared)
 
-    def build_table(self, measures: Sequence[Measure]) -> Table:
+    def build_table(self) -> Table:
         """Return a table with a row per question, and note the place of each answer in it."""
         places: dict[ItemKey, int] = {}
         clusters: list[Hashable] = []
@@ -9471,7 +9471,7 @@ class GradeItems(Command):
             if self.judging.model and configuration.is_judged:
                 scores.judges = self.judging.sign_measures(self.criteria)
             indices = [answer.place for answer in configuration.answers]
-            for measure in measures:
+            for measure in self.measures:
                 column = [answer.scores.get(measure.name) for answer in configuration.answers]
                 if any(value is not None for value in column):
                     scores.values[measure.name] = np.full(len(clusters), np.nan)
@@ -9999,7 +9999,7 @@ class GradeAnswers(GradeItems):
                 flags = ", ".join(row.get("flags", ()))
                 facts = {"Decided by": row["decision_method"], "Flags": flags}
                 facts |= {name: format_number(score, 3) for name, score in row["scores"].items()}
-                facts |= {name: format_compact(row.get(name)) for name in self.judge_columns}
+                facts |= {name: format_compact(row.get(name) or "") for name in self.judge_columns}
                 failure = row["failure"] or ""
                 marks = [mark for mark, reason in {"failed": failure, "flagged": flags}.items() if reason]
                 verdict, score = verdicts[row["correct"]]
@@ -10097,7 +10097,7 @@ def read_configurations(
         if n_lacking:
             lacks = f"lacks {n_lacking} of the {n_questions} questions of all files"
             text = f"{configuration.name}: {lacks}: its means are over the others"
-            configuration.warnings = [*configuration.warnings, WarningRecord(text)]
+            configuration.warnings.append(WarningRecord(text))
     return configurations
 
 
@@ -11005,7 +11005,7 @@ class SummaryOptions(JudgeOptions):
     def choose(self, rows: Sequence[T]) -> list[T]:
         """Return the rows that count: all, or those of --indices, and of these the first."""
         indices = range(len(rows)) if self.indices is None else self.indices
-        known = [index for index in dict.fromkeys(indices) if 0 <= index < len(rows)]
+        known = [index for index in dict.fromkeys(indices) if index < len(rows)]
         return [rows[index] for index in known[: self.limit]]
 
 
