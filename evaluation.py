@@ -9130,7 +9130,7 @@ class GradeItems(Command):
                 answer.outcomes[criterion.name] = outcome
                 if not self.why_not:  # what is known without a judge would be a mean of few answers
                     answer.scores |= criterion.score_outcome(outcome)
-        self.table = self.build_table(self.measures)
+        self.table = self.build_table()
         judged = [criterion.measure.name for criterion in self.criteria]
         for configuration in self.configurations:
             configuration.means = compute_means(self.table, configuration.name, self.measures)
@@ -9138,7 +9138,7 @@ class GradeItems(Command):
                 configuration.means |= dict.fromkeys(judged, NO_MEAN._replace(is_judged=False))
         self.differences = compare_systems(self.table, self.compared)
 
-    def build_table(self, measures: Sequence[Measure]) -> Table:
+    def build_table(self) -> Table:
         """Return a table with a row per question, and note the place of each answer in it."""
         places: dict[ItemKey, int] = {}
         clusters: list[Hashable] = []
@@ -9153,7 +9153,7 @@ class GradeItems(Command):
             if self.judging.model and configuration.is_judged:
                 scores.judges = self.judging.sign_measures(self.criteria)
             indices = [answer.place for answer in configuration.answers]
-            for measure in measures:
+            for measure in self.measures:
                 column = [answer.scores.get(measure.name) for answer in configuration.answers]
                 if any(value is not None for value in column):
                     scores.values[measure.name] = np.full(len(clusters), np.nan)
@@ -9299,7 +9299,6 @@ class GradeAnswers(GradeItems):
     def read(self) -> None:
         problems: list[str] = []
         self.choose_measures(problems)
-        self.judge_notes: list[Message] = []
         self.configurations = read_configurations(self.options, self.sources, problems)
         if self.criteria:
             self.choose_judge()  # of whom the answers say who gave them
@@ -9342,7 +9341,7 @@ class GradeAnswers(GradeItems):
         self.measures = [*self.compared, *derived, *OPTIONAL_MEASURES]
 
     def choose_judge(self) -> None:
-        """Choose the judge, if that is asked for of another family than the generators. Keep notes on it."""
+        """Choose the judge, if that is asked for of another family than the generators."""
         options = self.options
         models = {options.generator, *[format_plain(answer.item.model) for answer in self.answers]}
         self.generators = sorted(map(cut_text, filter(None, models)))
@@ -9352,14 +9351,9 @@ class GradeAnswers(GradeItems):
             if not judges or not self.generators:
                 raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
             options.judge_model = judges[0]
-            self.judge_notes.append(f"The judge is {judges[0]}.")
-            for generator in itertools.filterfalse(find_families, self.generators):
-                unknown = f"the family of {generator} is unknown: it may be the judge's."
-                self.judge_notes.append(WarningRecord(unknown))
         self.model = options.judge_model or DEFAULT_JUDGE_MODEL
         if self.model != DEFAULT_JUDGE_MODEL:
             self.suffix = JUDGE_SUFFIX + name_for_file(self.model)
-        self.judge_notes += warn_about_family(self.model, self.generators)
 
     def build_setup(self) -> dict[str, Any]:
         """Return what scores rest on: results of another set-up are replaced only if that is asked for."""
@@ -9385,28 +9379,17 @@ class GradeAnswers(GradeItems):
             raise UsageError(f"{name} would be written twice, or over a file that is read: rename one")
         if options.overwrite or options.dry_run or options.reference_check:
             return
-        are_graded = list(map(self.is_graded, self.configurations))  # all, as each may be of another set-up
         reports = [f"{self.report_stem}.{form}" for form in options.report]
-        has_all = all(are_graded) and all(map(os.path.exists, reports))
-        if has_all and not (options.fail_under or options.baseline):
+        is_done = all(map(os.path.exists, [*files, *reports]))
+        for file in filter(os.path.exists, files):
+            saved = parse_value(StoredAnswers, read_file(file, []), [])
+            if saved is None or saved.setup != self.setup:
+                what = "no results, or results of another set-up"
+                raise UsageError(f"{file}: {what}: see --out and --overwrite")
+            is_done = is_done and saved.complete
+        if is_done and not (options.fail_under or options.baseline):
             exist = f"Results of the same set-up exist: {shorten_names(files)}"
             raise NothingToDo(f"{exist} (--overwrite replaces them)")
-
-    def is_graded(self, configuration: Configuration) -> bool:
-        """Return whether a configuration's results are complete. Raises UsageError if they are of others."""
-        file = self.name_results(configuration)
-        if not os.path.exists(file):
-            return False
-        saved = parse_value(StoredAnswers, read_file(file, []), [])
-        inputs = self.setup["inputs"]
-        together = saved.setup.get("inputs", ()) if saved else ()  # the files that were graded together
-        if not (
-            saved
-            and configuration.file.build_block() in together
-            and saved.setup | {"program_version": VERSION, "inputs": inputs} == self.setup
-        ):
-            raise UsageError(f"{file}: no results, or results of another set-up: see --out and --overwrite")
-        return saved.complete and all(source in together for source in inputs)
 
     def name_results(self, configuration: Configuration) -> str:
         path = Path(configuration.file.file)
@@ -9460,12 +9443,10 @@ class GradeAnswers(GradeItems):
         return ranks
 
     def warnings(self) -> list[Message]:
-        messages = [*super().warnings(), *self.judge_notes]
+        messages = [*super().warnings(), *warn_about_family(self.model, self.generators)]
         names = [configuration.name for configuration in self.configurations if configuration.is_judged]
         if self.choice:
-            others = [name for name in self.names if name not in names]
-            messages.append(f"Judged are the {self.choice}: {', '.join(names)}")
-            messages.append(f"Not judged (see --judge-top): {shorten_names(others)}")
+            messages.append(f"Judged are the {self.choice}: {', '.join(names)} (see --judge-top)")
         if self.choice or len(names) > USUAL_JUDGE_TOP:
             messages += self.render_plan().splitlines()
         return messages
@@ -9652,10 +9633,9 @@ class GradeAnswers(GradeItems):
         ranked: list[MeansRow] = []
         by_category: list[MeansRow] = []
         lines = [f"Ranked by: {self.ranked_by or 'nothing'}"] if len(self.configurations) > 1 else []
-        warnings: dict[str, None] = {}
+        warnings = flatten(configuration.results["warnings"] for configuration in self.configurations)
         for configuration in self.configurations:
             name = configuration.name
-            warnings |= dict.fromkeys(configuration.results["warnings"])
             ranked.append(([self.ranks[name] or "n/a", name], configuration.means))
             for category, means in configuration.categories.items():
                 n_rows = max((mean.n for mean in means.values()), default=0)
@@ -9673,7 +9653,7 @@ class GradeAnswers(GradeItems):
             build_means_part("Results by category", headings, by_category, self.measures, 2),
             build_baseline_part(self.options.baseline, self.changes_since),
             build_comparison_part(self.differences),
-            Part("Warnings", lines=list(warnings), place="warnings"),
+            Part("Warnings", lines=list(dict.fromkeys(warnings)), place="warnings"),
         ]
         columns = [*ANSWER_COLUMNS, "flags", *self.measured, *self.judge_columns]
         return Report(
@@ -9701,7 +9681,7 @@ class GradeAnswers(GradeItems):
                 flags = ", ".join(row.get("flags", ()))
                 facts = {"Decided by": row["decision_method"], "Flags": flags}
                 facts |= {name: format_number(score, 3) for name, score in row["scores"].items()}
-                facts |= {name: format_compact(row.get(name)) for name in self.judge_columns}
+                facts |= {name: format_compact(row.get(name) or "") for name in self.judge_columns}
                 failure = row["failure"] or ""
                 marks = [mark for mark, reason in {"failed": failure, "flagged": flags}.items() if reason]
                 verdict, score = verdicts[row["correct"]]
@@ -9799,7 +9779,7 @@ def read_configurations(
         if n_lacking:
             lacks = f"lacks {n_lacking} of the {n_questions} questions of all files"
             text = f"{configuration.name}: {lacks}: its means are over the others"
-            configuration.warnings = [*configuration.warnings, WarningRecord(text)]
+            configuration.warnings.append(WarningRecord(text))
     return configurations
 
 
@@ -9825,8 +9805,10 @@ def read_answer_file(
         configurations.append(Configuration(system or name, file.source, answers, warnings, system))
     problems += own_problems
     is_answered = any(answer.item.prediction for row in configurations for answer in row.answers)
-    is_answered = is_answered or options.reference_check or any(map(has_answer_field, rows))
-    if rows and not (is_answered or own_problems):
+    fields = set(flatten(sample.values()))
+    has_field = not fields.isdisjoint(Item.aliases["prediction"])
+    has_field = has_field or ("answer" in fields and not fields.isdisjoint(GOLD_NAMES))
+    if rows and not (is_answered or has_field or options.reference_check or own_problems):
         names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
         found = shorten_names(list(only_dict(rows[0].data)))
         advice = "see generate, --reference-check and --columns"
@@ -9859,12 +9841,6 @@ def pick_rows(
     if not (by_system or problems or file.data is None):
         problems.append(f"{file.name}:1: no rows{' with all that --columns names' if rows else ''}")
     return by_system, left_out
-
-
-def has_answer_field(row: JsonRow) -> bool:
-    names = rename_fields(Item, only_dict(row.data)).keys()
-    has_gold = not names.isdisjoint(GOLD_NAMES)
-    return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 
 
 class StoredAnswer(Record):
@@ -10973,7 +10949,7 @@ class SummaryOptions(JudgeOptions):
     def choose(self, rows: Sequence[T]) -> list[T]:
         """Return the rows that count: all, or those of --indices, and of these the first."""
         indices = range(len(rows)) if self.indices is None else self.indices
-        known = [index for index in dict.fromkeys(indices) if 0 <= index < len(rows)]
+        known = [index for index in dict.fromkeys(indices) if index < len(rows)]
         return [rows[index] for index in known[: self.limit]]
 
 
@@ -11063,9 +11039,7 @@ class JudgeSummaries(GradeItems):
                 continue
             query = fold_text(row.query)
             known = self.gold.get(query, {})
-            if self.has_gold and not known:
-                cases["queries without a gold summary"].append(row.query)
-            elif len(known) > 1 and row.id not in known:
+            if len(known) > 1 and row.id not in known:
                 cases["queries with several gold summaries, the first counts"].append(row.query)
             reference = known.get(row.id, next(iter(known.values()), NO_REFERENCE))
             answer = "" if all(map(is_blank, arguments)) else write_claims(row.claims)
@@ -11262,9 +11236,6 @@ class PlotSummaries(Command):
                 file = read_file(path, problems)
                 all_rows = list(parse_rows(ScoredSummary, file, problems).values())
                 self.files[file.source] = self.options.choose(all_rows)
-        for source, rows in self.files.items():
-            if not any(score is not None for row in rows for score in row.scores.values()):
-                problems.append(f"{source.file}: no scores to draw")
         for stem in find_repeated(map(self.name_stem, self.files)):
             problems.append(f"{stem}.png would be written for two files: rename one")
         raise_problems(problems)
