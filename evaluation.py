@@ -3834,30 +3834,27 @@ class Judge(msgspec.Struct):
         reason = self.choose(requests)
         if reason and judging.model != DEFAULT_JUDGE_MODEL:
             self.notify(f"The {judging.noun} are by {judging.model_name}: {reason}.")
-        self.report_contradictions()
         unasked = Failure("not in the journal", asked=False)
         if self.service is not None:
             self.ask_service(self.service)
             unasked.reason = "left out" if judging.is_complete() else f"{judging.activity} ended early"
         answered: list[tuple[Request, Outcome]] = []
+        contradictions = {}  # names of requests by key
         for call in self.calls:
-            stored = self.journal.find(call)
-            answered.append((call.request, stored or self.failures.get(call.key, unasked)))
+            stored = self.journal.find_all(call)
+            outcome = stored[0] if stored else self.failures.get(call.key, unasked)
+            answered.append((call.request, outcome))
+            if len({judgement.score for judgement in stored}) > 1:
+                contradictions[call.key] = call.request.name
+        if contradictions:
+            what = f"requests with replies of different scores: {len(contradictions)}; the first reply counts"
+            self.notify(f"{self.journal.path}: {what} ({shorten_names([*contradictions.values()])}).")
         judging.n_replies = sum(isinstance(outcome, Judgement) for _, outcome in answered)
         n_missing = sum(outcome is unasked for _, outcome in answered)
         if n_missing and self.service is None:
             missing = f"{n_missing} of {len(answered)} {judging.noun}"
             judging.without_api_key = f"set {API_KEY} for the remaining {missing}"
         return collect_outcomes(answered)
-
-    def report_contradictions(self) -> None:
-        names = {}  # of requests, by key
-        for call in self.calls:
-            if len({judgement.score for judgement in self.journal.find_all(call)}) > 1:
-                names[call.key] = call.request.name
-        if names:
-            what = f"requests with replies of different scores: {len(names)}; the first reply counts"
-            self.notify(f"{self.journal.path}: {what} ({shorten_names([*names.values()])}).")
 
     def choose(self, requests: Sequence[Request]) -> str:
         """Choose the model and plan its calls. Return why it is this one; "" if it is named, or the default.
@@ -5040,9 +5037,7 @@ def render_html(report: Report) -> str:
         form = render_form(report.entries_title.lower())
         listed = tag("div", *entries, class_="entries")
         questions.append(tag("section", tag("h2", report.entries_title), form, listed))
-    # A part in the place "first" is special: only a student's report has one (how to appeal), and then the
-    # answers come before the tables. A teacher's report begins with the tables. Above both is what cannot
-    # wait: what needs attention, a student's grade, what was graded, and the warnings.
+    # Only a student's report has a part in the place "first" (how to appeal): answers come before the tables.
     first = render_parts(report, "first")
     tables = [*render_parts(report, ""), *render_parts(report, "folded")]
     content = [tag("h1", report.title), *render_parts(report, "box"), *render_parts(report, "head")]
