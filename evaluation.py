@@ -319,6 +319,7 @@ class Record(msgspec.Struct, gc=False):
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {}
     # Fields of which each row has one, if rows may be of another program: by other names, inside an object
     marks: ClassVar[Collection[str]] = ()
+    own_list: ClassVar[str] = "detailed_results"  # which has the rows in results of this program
 
     @classmethod
     def choose(cls, row: Fields) -> Fields:
@@ -741,6 +742,7 @@ class ScoredSummary(Record, kw_only=True):
     """A row of the results for summaries. After an error the scores are 0."""
 
     marks: ClassVar[Collection[str]] = ("scores",)
+    own_list: ClassVar[str] = "results"
 
     id: Any = None
     query: str = ""
@@ -771,7 +773,6 @@ class DecisionRow(RunHead, kw_only=True):
     """
 
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {
-        "system": ("system", "submission"),
         "score": ("answer_score_raw", "score"),
         "reasoning": ("answer_rationale", "reasoning"),
     }
@@ -785,9 +786,11 @@ class DecisionRow(RunHead, kw_only=True):
     input: Any = None
     gold: Any = None
     prediction: Any = None
+    submission: Any = None
     system: Any = None
     question_id: Any = None
-    results_folder: Any = None  # of a submission
+    results_folder: Any = None
+    draw: str = ""  # the lot of a split's answer for the label sheet
     gold_doc_id: Any = None
     rater: Any = None
     judge_repeat: Any = None  # which time a judge was asked, if it was asked several times
@@ -832,21 +835,29 @@ class DecisionRow(RunHead, kw_only=True):
         if self.failure is not None:
             self.correct = None
             self.score = None
+        owners = [
+            fold_cell(format_compact(part)) for part in (self.submission, self.system) if part is not None
+        ]
+        owner = "/".join(owners)
         names = [self.answer_id, self.item, self.id, self.question_id]
-        fields = [] if self.input is None else ["input", "gold", "prediction"]
-        if self.system is not None and self.question_id is not None:
-            parts = [fold_cell(format_compact(part)) for part in (self.system, self.question_id)]
-            name = "/".join(parts)
-            names[1:1] = [name] if self.results_folder is None else [name, f"{self.results_folder}/{name}"]
-            fields = fields or ["question_id", "system"]
+        texts = []
+        if self.input is not None:
+            texts = [
+                (field, format_compact(getattr(self, field))) for field in ("input", "gold", "prediction")
+            ]
+        if owner and self.question_id is not None:
+            question_id = fold_cell(format_compact(self.question_id))
+            if self.results_folder is not None:
+                owners.append(f"{self.results_folder}/{owner}")
+            names[1:1] = [f"{name}/{question_id}" for name in (owner, *owners)]
+            texts = texts or [("question_id", question_id), ("system", owner)]
         self.names = [fold_cell(format_compact(name)) for name in names if name is not None]
-        texts = tuple((field, format_compact(getattr(self, field))) for field in fields)
-        self.texts = texts or (("item", self.names[0]),)
+        self.texts = tuple(texts) or (("item", self.names[0]),)
         self.key = self.texts
         if self.answer_id is not None:
             self.key = (("answer_id", self.names[0]),)
-        elif self.input is not None and self.system is not None:
-            self.key = (*texts, ("system", format_compact(self.system)))
+        elif self.input is not None and owner:
+            self.key = (*texts, ("system", owner))
 
 
 def convert_texts(record: Record, *fields: str) -> None:
@@ -1045,7 +1056,6 @@ def import_optional(module: str, needed_by: str) -> Any:
 JSON_ERRORS = (msgspec.DecodeError, RecursionError, ValueError, OverflowError)
 Columns: TypeAlias = Mapping[str, str]  # of another program: field -> the path to it
 NO_COLUMNS: Columns = MappingProxyType({})
-OWN_ROWS = "detailed_results"  # the list that has the rows in results of this program
 
 
 class JsonRow(NamedTuple):
@@ -1255,8 +1265,8 @@ def choose_rows(value: Any, kind: type[Record], columns: Columns) -> Any:
 
 def find_list(value: Fields, kind: type[Record]) -> Any:
     """Return the one list of objects in an object, at most two members deep, or an object that is a row."""
-    if isinstance(value.get(OWN_ROWS), list):
-        return value[OWN_ROWS]
+    if isinstance(value.get(kind.own_list), list):
+        return value[kind.own_list]
     names = value.get("columns")
     cells = value.get("data")
     if isinstance(names, list) and isinstance(cells, list) and all(isinstance(row, list) for row in cells):
@@ -1273,7 +1283,7 @@ def find_list(value: Fields, kind: type[Record]) -> Any:
     found = [path for path, rows in members.items() if isinstance(rows, list) and any(map(only_dict, rows))]
     if len(found) > 1:
         is_answers = issubclass(kind, Item)
-        advice = f"name one, as --columns rows={found[0]}" if is_answers else "leave only the one of ratings"
+        advice = f"name one, as --columns rows={found[0]}" if is_answers else "leave only one"
         raise InputError([f"lists of rows: {', '.join(found)}: {advice}"])
     return members[found[0]] if found else value
 
@@ -7164,18 +7174,22 @@ def prepare_rubric(_: Split, question: Question, prediction: Prediction) -> Case
     return Task("rubric", build_answer_texts(question, prediction) | question.rubric.texts)
 
 
+NOTHING_CITED = Judgement(0, "Nothing is cited.", is_certain=True)
+NONE_EXISTS = Judgement(0, "The document has none of the cited sentences.", is_certain=True)
+
+
 def prepare_support(split: Split, question: Question, prediction: Prediction) -> Case | None:
     texts = build_answer_texts(question, prediction)
     if is_blank(texts["answer"]):
         return None
     if not prediction.evidence_sentences:
         lacks_citations = bool(question.evidence_sentences)
-        return Judgement(0, "Nothing is cited.", is_certain=True) if lacks_citations else None
+        return NOTHING_CITED if lacks_citations else None
     cited = find_cited_sentences(split, question, prediction)
     if cited.texts is None:
         return None
     if not cited.texts:
-        return Judgement(0, "The document has none of the cited sentences.", is_certain=True)
+        return NONE_EXISTS
     sentences = "\n".join(f"{name}: {text}" for name, text in cited.texts.items())
     shown = {"sentences": sentences[:MAX_ANSWER_CHARS], "doc_id": cited.doc_id}  # the judge sees no doc_id
     return Task("support", texts | shown)
@@ -7830,18 +7844,19 @@ def build_label_sheet(questions: Iterable[Question], systems: Iterable[System], 
     for system, question in itertools.product(systems, rubrics):
         prediction = system.predict(question)
         if not is_blank(prediction.answer):
-            rows[compute_draw(system.title, question)] = build_sheet_row(question, prediction)
+            draw = compute_draw(system.title, question.question_id, hash_gold(question))
+            rows[draw] = build_sheet_row(question, prediction)
     if not rows:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
     drawn = {row["answer_id"]: list(row.values()) for _, row in sorted(rows.items())[:n_drawn]}
     return render_csv(list(next(iter(rows.values()))), list(drawn.values()))  # equal answers share a row
 
 
-def compute_draw(title: str, question: Question) -> bytes:
+def compute_draw(title: str, question_id: str, gold_id: str) -> str:
     """Return the lot of a system's answer: the lowest are drawn, always the same, and as good as random."""
     # The gold is in it, so that nobody who does not know it can choose a name that is not drawn.
-    text = f"{question.question_id}\0{title}\0{hash_gold(question)}"
-    return hashlib.sha256(text.encode("utf-8", "replace")).digest()
+    text = f"{question_id}\0{title}\0{gold_id}"
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def build_sheet_row(question: Question, prediction: Prediction) -> dict[str, object]:
@@ -9977,6 +9992,7 @@ def describe_answers(configuration: Configuration) -> Iterator[str]:
 # first: MeasureAgreement.read, then CriterionAgreement, Rater, RatedItem, measure_group, compare_people.
 
 MADE_WITHOUT_JUDGE = ("exact", "semantic", "no_llm")  # decision methods of `answers`
+CERTAIN_REASONS = {row.rationale for row in (NO_ANSWER, NOTHING_CITED, NONE_EXISTS)}  # of a split's scores
 LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa, of Krippendorff's alpha
     "correct": ("nominal", "nominal"),
     "score": ("quadratic", "ordinal"),
@@ -9985,7 +10001,7 @@ NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
 OTHER_COLUMNS = {  # of a CSV file, that are no rater's
     *map(fold_name, flatten(Item.aliases[field] for field in ("question", "gold", "options", "prediction"))),
     *map(fold_name, DecisionRow.__struct_fields__),
-    *("answer", "goldanswer", "note", "reason", "submission", *(f"level{level}" for level in RUBRIC_LEVELS)),
+    *("answer", "goldanswer", "note", "reason", "rubric", *(f"level{level}" for level in RUBRIC_LEVELS)),
 }
 MAX_SOURCES_SHOWN = 20  # with more, the console lists the lowest
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
@@ -10016,24 +10032,25 @@ class Rater(msgspec.Struct):
     files: dict[InputFile, None] = {}
     rows: list[DecisionRow] = []  # their source is "" if nothing names it
     counts: dict[str, int] = {}  # of all rows
-    n_blank: int = 0  # answers that were left out, as they are blank and have the lowest score
+    certain: list[float] = []  # the scores of a split's answers that were left out, as they needed no judge
 
     def select_decisions(self, kind: str, *, keeps_unjudged: bool) -> Rater:
         """Return the rater without what is undecided, or needed no judge: equal texts, blank answers."""
         rows = []
         counts = {"decisions": 0, "left_out": 0, "undecided": 0}
-        n_blank = 0
+        certain = []
         for row in self.rows:
-            is_blank_answer = row.score == NO_ANSWER.score and row.reasoning == NO_ANSWER.rationale
-            if getattr(row, kind) is None:
+            rating = getattr(row, kind)
+            is_certain = row.decision_method is None and rating in (0, 1) and row.reasoning in CERTAIN_REASONS
+            if rating is None:
                 counts["undecided"] += 1
-            elif not keeps_unjudged and (is_blank_answer or row.decision_method in MADE_WITHOUT_JUDGE):
+            elif not keeps_unjudged and (is_certain or row.decision_method in MADE_WITHOUT_JUDGE):
                 counts["left_out"] += 1
-                n_blank += is_blank_answer
+                certain += [float(rating)] if is_certain else []
             else:
                 counts["decisions"] += 1
                 rows.append(row)
-        return Rater(self.name, self.files, rows, counts, n_blank)
+        return Rater(self.name, self.files, rows, counts, certain)
 
 
 class RatedItem(msgspec.Struct):
@@ -10133,6 +10150,8 @@ is a rater."""
         self.unknown += [row.names[0] for row in rated if row.criterion not in judged]
         if rated and len(self.unknown) == len(rated):
             what = f"no rating of an item that a judge has, found {shorten_names(self.unknown)}"
+            if judged.isdisjoint(row.criterion for row in rated):
+                what = f"no rating by a criterion that a judge has: {shorten_names(sorted(judged))}"
             problems.append(
                 f"{options.human}: {what}; expected names such as {cut_text(next(iter(names), ''))}"
             )
@@ -10147,8 +10166,7 @@ is a rater."""
         unknown = WarningRecord("ratings of items that no judge has, which do not count", self.unknown)
         lines: list[Message] = [*list_warnings(self.options.human or "", [unknown])]
         if self.n_ignored:
-            ignored = f"JSON files without a judge's decisions, ignored: {self.n_ignored}"
-            lines.append(f"{self.options.eval_dir}: {ignored}")
+            lines.append(f"JSON files without a judge's decisions, ignored: {self.n_ignored}")
         return lines
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:  # noqa: ARG002
@@ -10328,6 +10346,9 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
     for path in [*paths, *subfolders]:
         found: list[str] = []
         file = read_file(path, found)
+        if file.data and file.data.strip() == b"{}":  # of a submission that could not be graded
+            n_ignored += 1
+            continue
         model, rows = parse_decisions(file, found)
         stem, suffix, name = Path(path).stem.partition(JUDGE_SUFFIX)
         own_source = stem if suffix or path in subfolders else ""
@@ -10396,7 +10417,9 @@ def parse_decisions(file: FileData, problems: list[str]) -> tuple[str, list[Deci
 def list_split_ratings(path: str, results: Mapping[str, Any]) -> Iterator[JsonRow]:
     """Yield a row for each judgement by each criterion, in the results of a split; one for each repeat."""
     folder = Path(path).parent.name or None
+    submission = folder if Path(path).parent.parent.name.endswith(GRADED_FOLDER.format(split="")) else None
     for system, member in results.items():
+        title = join_folder(submission or "", system)
         blocks = only_dict(member)
         documents = {}
         for row in map(only_dict, list_judged(blocks.get("retrieval"))):
@@ -10406,7 +10429,10 @@ def list_split_ratings(path: str, results: Mapping[str, Any]) -> Iterator[JsonRo
             for index, decision in enumerate(map(only_dict, list_judged(block))):
                 if name != RUBRIC.block and "judge_score" not in decision:
                     break  # nobody judges retrieval and citations
-                own = {"system": system, "results_folder": folder, "criterion": criterion}
+                own = {"system": system, "submission": submission, "results_folder": folder}
+                own["criterion"] = criterion
+                ids = [format_compact(decision.get(name)) for name in ("question_id", "gold_id")]
+                own["draw"] = compute_draw(title, *ids)
                 own["gold_doc_id"] = documents.get(format_compact(decision.get("question_id")))
                 if "judge_score" in decision:  # before a person's decision
                     own["answer_score_raw"] = decision["judge_score"]
@@ -10460,16 +10486,24 @@ def list_ratings(file: FileData, problems: list[str]) -> list[JsonRow]:
     """Return a row for each rating. A CSV file has them in one column, or in one for each rater."""
     if is_json(file):
         return list_rows(file, problems, DecisionRow)
+    table = read_csv_rows(file, problems)
+    is_wide = not any(LEVELS.keys() & row.data.keys() for row in table)
     rows = []
-    for row in read_csv_rows(file, problems):
+    for row in table:
         rows.append(row._replace(data={name: cell for name, cell in row.data.items() if cell}))
-    is_wide = not any(LEVELS.keys() & row.data.keys() for row in rows)
+    if rows and not is_wide and not any(LEVELS.keys() & row.data.keys() for row in rows):
+        problems.append(f"{file.name}: no row has a score: fill in the column")
     if is_wide:
         raters = choose_rater_columns(rows)
         rows = list(flatten(split_by_rater(row, raters) for row in rows))
     words = [row.data.pop("score", "").strip().lower() for row in rows]
     has_scores = any(word not in ("", *VERDICT_WORDS) for word in words)  # then 0 and 1 are scores
     for row, word in zip(rows, words, strict=True):
+        criterion = BUILT_IN_CRITERIA.get(fold_text(row.data.get("criterion", "")))
+        choices = PROMPTS[criterion.prompt].choices if criterion else {}
+        if word in choices:
+            row.data["score"] = choices[word]
+            continue
         is_score = bool(re.fullmatch(NUMBER, word))
         if is_score:
             row.data["score"] = float(word)
@@ -10493,11 +10527,11 @@ def split_by_rater(row: JsonRow, raters: Sequence[str]) -> list[JsonRow]:
 
 
 def select_rows(raters: Iterable[Rater], criterion: str) -> list[Rater]:
-    """Return those raters who have rows by a criterion, with these rows."""
+    """Return those raters who have decided anything by a criterion, with their rows on it."""
     selected = []
     for rater in raters:
         rows = [row for row in rater.rows if row.criterion == criterion]
-        if rows:
+        if any(row.correct is not None or row.score is not None for row in rows):
             selected.append(Rater(rater.name, rater.files, rows))
     return selected
 
@@ -10569,6 +10603,7 @@ def identify_rows(
 
 
 def compare_raters(rated: RatedCriterion, options: AgreementOptions) -> CriterionAgreement:
+    read_verdicts_as_scores([*rated.judges, *rated.people])
     kind = choose_kind([*rated.judges, *rated.people])
     keeps_all = options.all_decisions
     judges = [rater.select_decisions(kind, keeps_unjudged=keeps_all) for rater in rated.judges]
@@ -10592,6 +10627,15 @@ def compare_raters(rated: RatedCriterion, options: AgreementOptions) -> Criterio
         with_people=compare_people(judges, people, kind) if people else Agreement({}, {}, {}),
         among_people=measure_group(people, collect_items(people, kind), kind) if len(people) > 1 else None,
     )
+
+
+def read_verdicts_as_scores(raters: Sequence[Rater]) -> None:
+    """Give yes and no the scores 1 and 0 if these are the scores of the others."""
+    rows = list_decisions(raters)
+    if {row.score for row in rows} - {None} in ({0}, {1}, {0, 1}):
+        for row in rows:
+            if row.score is None and row.correct is not None:
+                row.score = float(row.correct)
 
 
 def choose_kind(raters: Sequence[Rater]) -> str:
@@ -10740,16 +10784,25 @@ def measure_people(
     by_source = any(item.source for item in items)
     scores = [float(getattr(row, kind)) for row in judge.rows]
     keys = [(row.source if by_source else "", row.key) for row in judge.rows]
-    human = [compute_average(labels.get(key, [])) for key in keys]
+    # A label is of the copies of an answer that were drawn: others are equal to it, and no random sample.
+    lots: dict[Hashable, str] = {}
+    for key, row in zip(keys, judge.rows, strict=True):
+        if key in labels:
+            lots[key] = min(lots.get(key, row.draw), row.draw)
+    last_lot = max(lots.values(), default="")
+    human = [
+        compute_average(labels[key]) if key in labels and row.draw <= last_lot else None
+        for key, row in zip(keys, judge.rows, strict=True)
+    ]
     ratings = [item.ratings[index : index + 1] + item.ratings[n_judges:] for item in items]
     counted = Counter(flatten(labels[key] for key in dict.fromkeys(keys) if key in labels))
     bounds = find_scale([*scores, *counted], kind)
     lowest, highest = bounds or (-math.inf, math.inf)
-    means = {"people_minus_judge": NO_MEAN, "people_mean": NO_MEAN}
+    means = dict.fromkeys(("people_minus_judge", "people_mean"), NO_MEAN)
     counts: dict[str, Any] = {
         "krippendorff_alpha": None,
         "raters": sum(any(row[place] is not None for row in ratings) for place in range(1, len(ratings[0]))),
-        "answers_judged": len(scores) + judge.n_blank,
+        "answers_judged": len(scores) + len(judge.certain),
         "most_common_label": max(counted, key=counted.__getitem__, default=None),
         "most_common_label_share": max(counted.values()) / counted.total() if counted else None,
         "judge_weight": None,
@@ -10760,9 +10813,9 @@ def measure_people(
     counts["krippendorff_alpha"] = krippendorff_alpha(list(zip(*ratings, strict=True)), level)
     interval = compute_mean_interval(make_sample(gaps, clusters), lowest - highest, highest - lowest)
     corrected = corrected_mean(scores, human, [row.cluster for row in judge.rows], bounds=bounds)
-    n_all = len(scores) + judge.n_blank
+    n_all = len(scores) + len(judge.certain)
     estimate, low, high = [
-        value if value is None else (value * len(scores) + NO_ANSWER.score * judge.n_blank) / n_all
+        value if value is None else (value * len(scores) + sum(judge.certain)) / n_all
         for value in corrected[:3]
     ]
     counts["judge_weight"] = corrected.lambda_
@@ -10795,6 +10848,9 @@ def describe_reliability(pair: Agreement, *, is_grade: bool) -> list[str]:
     if common > MAX_LABEL_SHARE:
         alike = f"{common:.0%} of people's labels are {pair.counts['most_common_label']:g}"
         lines.append(f"{alike}: kappa tells little then; exact agreement is {exact:.0%}.")
+    alpha = pair.counts["krippendorff_alpha"]
+    if alpha is not None:
+        lines.append(f"Krippendorff's alpha of judge and people: {alpha:.2f}.")
     gap = pair.means["people_minus_judge"]
     if gap.value is None:
         return lines

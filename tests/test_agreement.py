@@ -20,6 +20,7 @@ from scipy.stats import t as student_t
 
 from conftest import (
     FIRST_SEED,
+    GPT_OSS,
     LLAMA,
     RESULTS,
     JudgeWith,
@@ -30,6 +31,7 @@ from conftest import (
     blocks,
     mentions,
     pasted,
+    question,
     reference_numbers,
     table,
 )
@@ -223,7 +225,7 @@ def test_the_files_of_a_folder(project: Project) -> None:
         }
     files["evals/s1"] = judged("s1", None, None, None)  # not judged
     outcome, results = agree(project, files, "--eval-dir", "evals", "--samples", "1")
-    assert (outcome.code, outcome.err) == (0, ["evals: JSON files without a judge's decisions, ignored: 3"])
+    assert (outcome.code, outcome.err) == (0, ["JSON files without a judge's decisions, ignored: 3"])
     assert [(judge["judge"], judge["decisions"]) for judge in results["judges"]] == [("x", 9), ("y", 9)]
     assert [len(judge["files"]) for judge in results["judges"]] == [4, 4]
     assert results["all"]["pairs"][0]["items"] == 9
@@ -533,7 +535,11 @@ def test_ratings_of_answers_that_no_judge_has_do_not_count(project: Project) -> 
 
 
 BAD_TABLES = {
-    "no rating": ("answer_id,score,note\na,,?\n", "people.csv:1: no decisions: expected score, correct, a "),
+    "no rating": ("answer_id,score,note\na,,?\n", "people.csv: no row has a score: fill in the column"),
+    "another criterion": (
+        "question_id,system,criterion,score\nq0,strong,polite,1\n",
+        "people.csv: no rating by a criterion that a judge has: ",
+    ),
     "unknown items": ("item,score\nx,3\n", "people.csv: no rating of an item that a judge has, found x; "),
     "no item": ("name,score\na,3\n", "people.csv:2: what was judged is missing or blank: expected input, "),
     "names of columns": (
@@ -953,3 +959,130 @@ def test_repeats_and_own_criteria_of_answers(project: Project, serve: Serve) -> 
     assert results["all"]["pairs"][0]["agreement"] == 0
     polite = results["criteria"]["polite"]
     assert (polite["compared"], polite["all"]["pairs"][0]["agreement"]) == ("score", 1)
+
+
+# ------------------------------------------------------------------ A class, and other criteria
+
+
+def grade_class(project: Project, serve: Serve, *options: str) -> None:
+    """Grade three students, of whom one and two give the same answers. The judge gives 3 to all."""
+    project.questions(*(question(f"d{n}", question_id=f"q{n}") for n in range(6)))
+    common = {f"q{n}": {"answer": "It is common."} for n in range(6)}
+    own = {f"q{n}": {"answer": f"It is d{n}."} for n in range(6)}
+    for name, rows in {"one": common, "two": common, "three": own}.items():
+        project.submission(f"in/{name}", final=rows)
+    serve(score_reply(3))
+    assert project.run("dev", "--submissions", "in/*", *options).code == 0
+
+
+def fill_in_labels(project: Project, n_rows: int) -> list[int]:
+    """Draw a sheet, give 2 to answers that are common and 4 to others, and return the labels."""
+    path = project.folder / "dev_labels.csv"
+    assert project.run("dev", "--submissions", "in/*", "--label-sheet", str(n_rows)).code == 0
+    rows = list(csv.DictReader(path.read_text("utf-8-sig").splitlines(keepends=True)))
+    for row in rows:
+        row["score"] = "2" if "common" in row["answer"] else "4"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return [int(row["score"]) for row in rows]
+
+
+CLASS = ("agreement", "dev_graded/*/dev_evaluation.json", "--human", "dev_labels.csv")
+
+
+def test_a_label_is_of_the_copies_that_were_drawn(project: Project, serve: Serve) -> None:
+    """Nine of eighteen answers are drawn. Those that do not have a row of their own are copies of others."""
+    grade_class(project, serve)
+    labels = fill_in_labels(project, 9)
+    n_own = labels.count(4)
+    assert 0 < n_own < len(labels) < 9
+    assert project.run(*CLASS).code == 0
+    [judge] = project.read("agreement.json")["people"]["judges"]
+    mean = (4 * n_own + 2 * (9 - n_own)) / 9  # the judge gives all the same, and tells nothing
+    assert (judge["answers_judged"], judge["people_mean"]) == (18, pytest.approx(mean))
+
+
+def test_a_class_of_which_one_is_not_graded_any_more(project: Project, serve: Serve) -> None:
+    grade_class(project, serve)
+    fill_in_labels(project, 9)
+    shutil.rmtree(project.folder / "in/two")
+    assert project.run("dev", "--submissions", "in/*").code == 0
+    outcome = project.run(*CLASS)
+    assert (outcome.code, outcome.err) == (0, ["JSON files without a judge's decisions, ignored: 1"])
+
+
+def test_a_sheet_that_nobody_has_filled_in(project: Project, serve: Serve) -> None:
+    grade_class(project, serve)
+    assert project.run("dev", "--submissions", "in/*", "--label-sheet").code == 0
+    expected = ["dev_labels.csv: no row has a score: fill in the column"]
+    assert assert_refused(project, *CLASS) == expected
+
+
+SUBMISSION_FORMS = {
+    "submission": ("question_id,submission,score", "q1,three,4"),
+    "submission and system": ("question_id,submission,system,score", "q1,three,final,4"),
+    "both in one": ("question_id,system,score", "q1,three/final,4"),
+}
+
+
+@table("header, row", SUBMISSION_FORMS)
+def test_labels_that_name_a_submission(project: Project, serve: Serve, header: str, row: str) -> None:
+    grade_class(project, serve)
+    project.write("dev_labels.csv", f"{header}\n{row}\n")
+    assert project.run(*CLASS).code == 0
+    assert project.read("agreement.json")["people"]["items"] == 1
+
+
+def test_disagreements_in_a_class_say_whose_answer_it_is(project: Project, serve: Serve) -> None:
+    grade_class(project, serve)
+    shutil.copytree(project.folder / "dev_graded", project.folder / "first/dev_graded")
+    serve(score_reply(5))
+    assert project.run("dev", "--submissions", "in/*", "--model", GPT_OSS).code == 0
+    project.run("agreement", "first/dev_graded/*/dev_evaluation.json", "dev_graded/*/dev_evaluation.json")
+    found = {row["system"] for row in project.read("agreement.json")["disagreements"]}
+    assert found == {"one/final", "three/final"}
+
+
+OWN = {  # criterion -> people's words for the first two answers, and the judge's reply
+    "polite": (["yes", "no"], {"rationale": "So.", "decision": "yes"}),
+    "support": (["full", "none"], {"rationale": "So.", "support": "full"}),
+}
+
+
+@table("criterion, words, reply", {name: (name, *row) for name, row in OWN.items()})
+def test_people_use_the_words_of_a_criterion(
+    small: Project, serve: Serve, criterion: str, words: list[str], reply: Mapping[str, str]
+) -> None:
+    """What needed no judge, as an answer that cites nothing, is no decision of the judge."""
+    rubric = score_reply(4)
+    serve(lambda call: completion(json.dumps(reply)) if "rubric level" not in str(call.body) else rubric)
+    small.predictions(
+        "strong",
+        {
+            "q001": {"answer": "It is d1.", "evidence_sentences": ["S1"]},
+            "q002": {"answer": "It is d2." if criterion == "polite" else "No idea."},
+        },
+    )
+    value = "support" if criterion == "support" else "polite=Is it polite?"
+    assert small.run("dev", "--criteria", value).code == 0
+    rows = [f"q00{n},strong,{criterion},{word}" for n, word in enumerate(words, start=1)]
+    small.write("people.csv", "\n".join(["question_id,system,criterion,score", *rows]))
+    assert small.run("agreement", RESULTS, "--human", "people.csv").code == 0
+    results = small.read("agreement.json")
+    n_decisions = 2 if criterion == "polite" else 1
+    assert (results["compared"], results["judges"][0]["decisions"]) == ("score", n_decisions)
+    [judge] = results["people"]["judges"]
+    assert (judge["items"], judge["accuracy"]) == (n_decisions, 1 / n_decisions)
+
+
+def test_answers_that_are_judged_by_own_criteria_alone(project: Project, serve: Serve) -> None:
+    project.write("log.json", [{"question": f"Q{n}?", "answer": f"A{n}."} for n in range(3)])
+    serve(completion('{"rationale": "So.", "decision": "yes"}'))
+    for model in (LLAMA, GPT_OSS):
+        command = ("answers", "log.json", "--criteria", "direct=Is it?", "--model", model, "--out", model)
+        assert project.run(*command).code == 0
+    outcome = project.run("agreement", f"{LLAMA}/*.json", f"{GPT_OSS}/*.json")
+    assert (outcome.code, outcome.err) == (0, [])
+    assert project.read("agreement.json")["all"]["items_of_all"] == 3
