@@ -3893,9 +3893,11 @@ class Judge(msgspec.Struct):
         last_model = self.find_last_model()
         if last_model:
             return last_model, "the last results name it"
-        for model in filter(None, reversed(self.journal.models)):
-            if options.follows_journal or model in (DEFAULT_JUDGE_MODEL, SUCCESSOR_MODEL):
-                return model, "the journal's last reply is by it"
+        models = list(filter(None, self.journal.models))
+        if options.follows_journal and models:
+            return models[-1], "the journal's last reply is by it"
+        if SUCCESSOR_MODEL in models and DEFAULT_JUDGE_MODEL not in models[models.index(SUCCESSOR_MODEL) :]:
+            return SUCCESSOR_MODEL, "it judged before in place of the default"
         return DEFAULT_JUDGE_MODEL, ""
 
     def plan(self, model: str) -> list[Call]:
@@ -5813,7 +5815,8 @@ class JudgeOptions(Options):
     )
     repeats: int = option(1, "ask for each judgement N times, and use the mean (default: 1)", metavar="N")
     journal_only: bool = False  # whether nothing is sent even if there is a key
-    follows_journal: ClassVar[bool] = False  # whether any of its models is used if none is named
+    # Whether any model of the journal is used if none is named; otherwise names of files rest on the model.
+    follows_journal: ClassVar[bool] = True
 
 
 # ------------------------------------------------------------------ 11. A split's inputs
@@ -6629,7 +6632,6 @@ SHEET_ROWS = 30  # of a label sheet
 
 class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     group = "grading"
-    follows_journal = True
 
     judge: Sequence[str] | None = option(
         None, "judge these systems (default: all but simple; of submissions all)", nargs="*"
@@ -9237,6 +9239,7 @@ class StudyOptions(Options):
 
 class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
     group = "scoring"
+    follows_journal = False
 
     files: Sequence[str] = option((), "answers, or a split", "files", nargs="+", metavar="FILE")
     columns: Sequence[tuple[str, str]] = option(
@@ -9361,9 +9364,24 @@ class GradeAnswers(GradeItems):
             if not judges or not self.generators:
                 raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
             options.judge_model = judges[0]
-        self.model = options.judge_model or DEFAULT_JUDGE_MODEL
+        self.model = options.judge_model or self.find_newest_judge() or DEFAULT_JUDGE_MODEL
         if self.model != DEFAULT_JUDGE_MODEL:
             self.suffix = JUDGE_SUFFIX + name_for_file(self.model)
+
+    def find_last_model(self) -> str:
+        return "" if self.model == DEFAULT_JUDGE_MODEL else self.model
+
+    def find_newest_judge(self) -> str:
+        """Return the model that the newest results of these files name; "" without any."""
+        found = []
+        for configuration in () if self.sources else self.configurations:
+            stem = self.name_results(configuration).removesuffix(".json")
+            found += glob.glob(f"{glob.escape(stem)}*.json")
+        for path in sorted(found, key=os.path.getmtime, reverse=True):
+            results = parse_value(StoredAnswers, read_file(path, []), [])
+            if results and results.judge_model:
+                return str(results.setup.get("judge_model", ""))
+        return ""
 
     def build_setup(self) -> dict[str, Any]:
         """Return what scores rest on: results of another set-up are replaced only if that is asked for."""
@@ -11391,6 +11409,7 @@ class WriteOptions(JudgeOptions):
 
 class GenerateOptions(WriteOptions):
     group = "predictions"
+    follows_journal = False
 
     split: str = option(SPLITS[0], "a split, or a JSON or CSV file of questions", "split", metavar="FILE")
     pipeline: str = option("", "how they are answered (required)", choices=PIPELINES, required=True)
@@ -11398,7 +11417,7 @@ class GenerateOptions(WriteOptions):
     top_k: int = option(5, "documents to retrieve (default: 5)", metavar="N")
     models: Sequence[str] = option(
         (),
-        f"ask each of these (default: that of the journal, or {DEFAULT_JUDGE_MODEL})",
+        f"ask each of these (default: {DEFAULT_JUDGE_MODEL})",
         "--model",
         nargs="+",
     )

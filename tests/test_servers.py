@@ -301,15 +301,17 @@ def test_a_model_is_found_that_the_server_calls_otherwise(small: Project, open_s
     assert (outcome.code, len(server.calls)) == (2, 4)
 
 
-def test_other_commands_keep_the_default_model(small: Project, serve: Serve) -> None:
+def test_answers_are_judged_by_the_model_of_the_newest_results(small: Project, serve: Serve) -> None:
     server = serve(completion('{"reasoning": "So it is.", "correct": "yes"}'))
     small.write("bot.json", [{"input": "Who?", "gold": "Ann", "prediction": "Bee"}])
     command = ("answers", "bot.json", "--method", "llm_judge", "--overwrite")
-    small.run(*command, "--model", BIG)
-    judged = small.run(*command)
-    assert [call.body["model"] for call in server.calls] == [BIG, LLAMA]
-    again = small.run(*command, GROQ_API_KEY="", GROQ_BASE_URL="")
-    assert (again.code, again.out) == (0, judged.out)
+    small.run(*command)
+    judged = small.run(*command, "--model", BIG)
+    again = small.run(*command)
+    assert [call.body["model"] for call in server.calls] == [LLAMA, BIG]
+    assert f"The judgements are by {BIG}: the last results name it." in again.err
+    without_key = small.run(*command, GROQ_API_KEY="", GROQ_BASE_URL="")
+    assert (again.out, without_key.out, without_key.code) == (judged.out, judged.out, 0)
 
 
 def test_a_reply_that_json_mode_gave_up_on_keeps_its_endpoint(small: Project, serve: Serve) -> None:
