@@ -3934,6 +3934,11 @@ class Judge(msgspec.Struct):
 
         judging = self.judging
         todo = self.journal.list_todo(self.calls)
+        n_elsewhere = sum(map(self.journal.has_from_elsewhere, todo))
+        if n_elsewhere:
+            self.notify(
+                f"{n_elsewhere} {judging.noun} of the journal are by another service: this one is asked."
+            )
         has_limit = self.options.max_usd is not None
         if todo and has_limit and judging.compute_cost(judging.model, NO_USAGE) is None:
             raise UsageError(f"--max-usd: the price of {judging.model} is unknown: say it with --price")
@@ -4570,13 +4575,18 @@ class Journal(msgspec.Struct):
         if call.key not in self.judgements:
             found = []
             for reply in self.replies.get(call.key, ()):
-                # Another model may have the same name elsewhere. Version 2 did not keep the endpoint.
-                is_from_here = reply.endpoint in ("", self.endpoint)
-                if is_from_here or not self.asks_service:
+                if not (self.asks_service and self.is_from_elsewhere(reply)):
                     with suppress(InvalidReply):
                         found.append(call.read(reply))
             self.judgements[call.key] = found
         return self.judgements[call.key]
+
+    def is_from_elsewhere(self, reply: Reply) -> bool:
+        """Whether another service gave it, whose model of the same name may be another one."""
+        return reply.endpoint not in ("", self.endpoint)  # version 2 did not keep the endpoint
+
+    def has_from_elsewhere(self, call: Call) -> bool:
+        return any(map(self.is_from_elsewhere, self.replies.get(call.key, ())))
 
     def list_todo(self, calls: Iterable[Call]) -> list[Call]:
         """Return what is to be asked: equal requests once, and nothing that is stored."""
@@ -10354,6 +10364,7 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
     Rows that name their rater are that one's, and each repeat of a judgement is a rater.
     """
     raters: dict[str, Rater] = {}
+    names: dict[str, str] = {}
     subfolders: dict[str, str] = {}  # by path
     if folder is not None:
         inside = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
@@ -10377,6 +10388,7 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
                 continue
         elif not name:
             name = model or (Path(path).as_posix() if stem in raters else stem)
+        name = names.setdefault(name_for_file(name), name)  # a judge as a file's name and as a model
         if not rows and not found:
             found.append(describe_undecided(file))
         problems += found

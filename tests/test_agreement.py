@@ -1086,3 +1086,14 @@ def test_answers_that_are_judged_by_own_criteria_alone(project: Project, serve: 
     outcome = project.run("agreement", f"{LLAMA}/*.json", f"{GPT_OSS}/*.json")
     assert (outcome.code, outcome.err) == (0, [])
     assert project.read("agreement.json")["all"]["items_of_all"] == 3
+
+
+def test_a_judge_as_a_model_and_as_the_name_of_a_file_is_one_rater(project: Project) -> None:
+    files = {
+        "one": {**answers("yes", "no"), "judge_model": GPT_OSS},
+        "two__judge-openai-gpt-oss-20b": answers(..., ..., "yes"),
+        "other__judge-x": answers("yes", "yes", "yes"),
+    }
+    outcome, results = agree(project, files, *(f"{name}.json" for name in files))
+    assert (outcome.code, [row["judge"] for row in results["judges"]]) == (0, [GPT_OSS, "x"])
+    assert results["all"]["items_of_all"] == 3

@@ -285,6 +285,18 @@ def test_a_model_that_another_service_lacks_must_be_named(small: Project, serve:
     assert outcome.code == 3
 
 
+def test_replies_of_another_service_are_named_before_this_one_is_paid(
+    small: Project, open_server: Open
+) -> None:
+    server = open_server(score_reply(5))
+    small.run(*MODEL)
+    lines = small.files()["dev_judgements.jsonl"].decode()
+    small.write("dev_judgements.jsonl", lines.replace("127.0.0.1", "judge.example"))
+    outcome = small.run(*MODEL)
+    assert (outcome.code, len(server.calls)) == (0, 4)
+    assert "2 judgements of the journal are by another service: this one is asked." in outcome.err
+
+
 def test_a_model_is_found_that_the_server_calls_otherwise(small: Project, open_server: Open) -> None:
     server = open_server(completion('{"rationale": "So.", "score": 4}', model="own-2026-11-01"))
     judged = small.run(*MODEL)
