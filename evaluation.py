@@ -5331,6 +5331,8 @@ article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
 .card > p, dd, .list li { white-space: pre-wrap; unicode-bidi: plaintext; }
 dl { display: grid; grid-template-columns: 2fr 3fr; gap: .3rem 1rem; font-size: .9rem; }
 dl > div { display: contents; }
+main > dl, main > dl > div { display: flex; flex-wrap: wrap; gap: 0 .5rem; }
+main > dl { gap: .3rem 1.5rem; }
 dd { margin: 0; }
 .list { list-style: none; padding: 0; }
 .list li { padding: .2rem .5rem; border-left: .3rem solid transparent; }
@@ -7986,12 +7988,9 @@ class BoardRow(NamedTuple):
     """A row of the leaderboard: a system, or a submission of which a system or all cannot be graded."""
 
     submission: Submission
-    system: System = NO_SYSTEM
+    system: System
+    reason: str  # why it has no rank, or a rank with missing judgements
     rank: int | None = None
-
-    @property
-    def reason(self) -> str:
-        return "" if self.system.answers else self.submission.reasons[0]
 
 
 def choose_measure(systems: Sequence[System]) -> Measure:
@@ -8022,13 +8021,19 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
     rows = {}
     for submission in submissions:
         for system in submission.systems:
-            is_ranked = all(system.find_mean(part).is_submitted for part in parts)
-            is_ranked &= measure is F1_MEASURE or bool(system.scored)
-            values[system.title] = system.find_mean(measure).value if is_ranked else None
-            rows[system.title] = BoardRow(submission, system)
+            reason = ""
+            if measure is not F1_MEASURE and not system.scored:
+                reason = State.NOT_JUDGED.value
+            elif not all(system.find_mean(part).is_submitted for part in parts):
+                reason = "no citations"
+            values[system.title] = None if reason else system.find_mean(measure).value
+            if system.missing:
+                reason = f"{State.MISSING_JUDGEMENTS.value}: {len(system.missing)}"
+            rows[system.title] = BoardRow(submission, system, reason)
     ranks = rank_systems(dict(sorted(values.items())))
     ranked = [rows[title]._replace(rank=rank) for title, rank in ranks.items()]
-    return measure, ranked + [BoardRow(submission) for submission in submissions if submission.problems]
+    faulty = [submission for submission in submissions if submission.problems]
+    return measure, ranked + [BoardRow(row, NO_SYSTEM, row.reasons[0]) for row in faulty]
 
 
 def complete_gradebook(gradebook: Gradebook) -> None:

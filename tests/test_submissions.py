@@ -269,8 +269,8 @@ def test_judge_names_the_systems_to_judge(three: Project, serve: Serve) -> None:
     assert leaderboard(three, "rank", "submission", "system", "combined", "judged", "reason") == [
         ("1", "cem", "simple", "0.5", "2", ""),
         ("2", "bob", "empty", "0.1", "2", ""),
-        ("", "ann", "strong", "", "0", ""),
-        ("", "bob", "strong", "", "0", ""),
+        ("", "ann", "strong", "", "0", "not judged"),
+        ("", "bob", "strong", "", "0", "not judged"),
         ("", "aa", "", "", "0", "no predictions: expected dev_NAME_output.json, found nothing"),
     ]
     (three.folder / "in" / "aa").rmdir()
@@ -291,6 +291,8 @@ def test_missing_judgements_flags_and_warnings_are_counted(course: Project, judg
         " dan strong 2 0 0 1",
         " eve strong 0 2 0 0",
     ]
+    reasons = ["judgements missing: 1", "no citations", "no citations", "judgements missing: 2"]
+    assert [reason for (reason,) in leaderboard(course, "reason")] == reasons
     assert outcome.out.endswith("\n3 of 3 submissions graded\n")
     assert (outcome.code, mentions(outcome.err, "ann/dev_strong_output.json", "q002")) == (3, True)
 
@@ -381,8 +383,8 @@ def test_ranking(project: Project, judge_with: JudgeWith, submitted: str, ranks:
 WHOLE_CSV = """\
 rank,submission,system,status,combined,low,high,answer,evidence,f1,recall_at_1,recall_at_5,judged,missing,flagged,warnings,reason
 1,ann,strong,graded,1.0,0.429328,1.0,5.0,1.0,1.0,100.0,100.0,5,0,0,0,
-,'=1+2,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,
-,ann,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,
+,'=1+2,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,no citations
+,ann,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,no citations
 ,'=1+2,,not graded,,,,,,,,,0,0,0,0,"dev_bad_output.json:3: JSON is cut off"
 ,no_one,,not graded,,,,,,,,,0,0,0,0,cannot be read: No such file or directory
 """
@@ -406,8 +408,8 @@ IN_MARKDOWN = """\
 | Rank | Submission | System | Status | Combined | Answer | Evidence | F1 | Recall@1 % | Recall@5 % |...| Judged | Missing | Flagged | Overridden | Warnings | Reason |
 | --- |...| --- |
 | 1 | ann | strong | graded | 1.000 [0.429, 1.000] | 5.00 | 1.000 | 1.000 | 100.0 | 100.0 |...| 5 | 0 | 0 | 0 | 0 |  |
-| n/a | =1+2 | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 |  |
-| n/a | ann | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 |  |
+| n/a | =1+2 | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 | no citations |
+| n/a | ann | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 | no citations |
 | n/a | =1+2 |  | not graded | n/a |...| 0 | dev\\_bad\\_output.json:3: JSON is cut off |
 | n/a | no\\_one |  | not graded | n/a | n/a | n/a | n/a |...| 0 | 0 | 0 | 0 | 0 | cannot be read: No such file or directory |
 """  # noqa: E501
