@@ -6848,26 +6848,27 @@ class GradeSplit(Command):
         self.needs_scores = bool(self.options.submissions) and self.expects_judge()
         if self.needs_scores and not judging.model:
             outcomes = self.explain_unjudged(judging)
-        is_by_model = self.needs_scores or bool(judging.model)
+        expects_model = self.needs_scores or bool(judging.model)
         self.gold_ids = list(map(hash_gold, self.split.questions))  # once: submissions are many
         for submission in self.submissions:
             for system in submission.systems:
-                self.grade_system(system, outcomes if is_by_model else None)
+                self.grade_system(system, outcomes, expects_model=expects_model)
             self.summarize(submission)
         means = {system.title: system.means for system in self.systems}
         self.thresholds = check_means(self.options, means, self.split.measures, needs_all=False)
         if not any(system.is_judged for system in self.systems):
             judging.model = ""
 
-    def grade_system(self, system: System, outcomes: Outcomes | None) -> None:
-        """Add a system's answers with all their scores. Without outcomes only people may have judged them."""
+    def grade_system(self, system: System, outcomes: Outcomes, *, expects_model: bool) -> None:
+        """Add a system's answers with all their scores, by people alone if no model was to judge."""
         for question, gold_id in zip(self.split.questions, self.gold_ids, strict=True):
             document = self.split.find_gold(question)
             system.answers.append(score_answer(question, system.predict(question), document, gold_id))
-        if self.options.asks_about(system) and (outcomes is not None or self.people.overrides):
+        decisions = self.people.overrides
+        if self.options.asks_about(system) and (expects_model or decisions):
             for criterion in self.split.criteria:
                 cases = list_cases(self.split, system, criterion, self.options.limit)
-                add_outcomes(system, criterion, cases, outcomes, self.people.overrides)
+                add_outcomes(system, criterion, cases, outcomes, decisions, expects_model=expects_model)
         add_combined_scores(system)
         add_own_scores(system.title, system.answers, self)
         system.origins = self.judging.list_origins(system.judged)
@@ -7361,39 +7362,58 @@ def list_cases(
             yield position, case
 
 
+class Scorer(Enum):
+    """Who has scored a system's answers by a criterion.
+
+    What a model has missed counts 0, so that a lost call never helps. If people alone have scored, an answer
+    on which they have not decided has no score. If a model was to judge and nobody has, the answers say so:
+    that keeps points blank and the exit code at 3.
+    """
+
+    MODEL = "model"
+    PEOPLE = "people"
+    NOBODY = "nobody"
+
+
+def find_scorer(counted: Collection[Outcome | Decision], *, expects_model: bool) -> Scorer:
+    judged = [row.judged if isinstance(row, Decision) else row for row in counted]
+    if expects_model and (not judged or any(row.asked for row in judged if row)):
+        return Scorer.MODEL
+    return Scorer.PEOPLE if any(isinstance(row, Decision) for row in counted) else Scorer.NOBODY
+
+
 def add_outcomes(
     system: System,
     criterion: SplitCriterion,
     cases: Iterable[tuple[int, Case]],
-    outcomes: Outcomes | None,
+    outcomes: Outcomes,
     decisions: Mapping[DecisionKey, Decision],
+    *,
+    expects_model: bool,
 ) -> None:
-    """Add scores by a criterion: people's, and the judge's unless there is none (None for the outcomes)."""
-    found: list[tuple[GradedAnswer, Outcome | Decision]] = []
-    is_asked = False
+    """Add scores by a criterion: people's, and those of the model if one was to judge."""
+    counted: list[Outcome | Decision] = []
+    answers = []
     for position, case in cases:
         answer = system.answers[position]
+        answers.append(answer)
         if isinstance(case, Task):
             answer.cited_doc_id = answer.cited_doc_id or case.texts.get("doc_id", "")
-            request_id = RequestId(system.title, position, criterion.name)
-            case = (outcomes or {}).get(request_id, NOT_JUDGED)
-        is_asked = is_asked or case.asked
+            case = outcomes.get(RequestId(system.title, position, criterion.name), NOT_JUDGED)
         decision = decisions.get((system.title, answer.id, criterion.name))
-        found.append((answer, msgspec.structs.replace(decision, judged=case) if decision else case))
-    # A system is scored by a model, and what it has missed counts 0, so that a lost call never helps; or by
-    # people alone, and an answer on which they have not decided has no score; or by nobody. Then answers that
-    # a model was to judge say so, which keeps points blank and the exit code at 3.
-    is_by_model = outcomes is not None and (is_asked or not found)
-    is_judged = is_by_model or any(isinstance(counted, Decision) for _, counted in found)
-    if is_judged:
+        counted.append(msgspec.structs.replace(decision, judged=case) if decision else case)
+    scorer = find_scorer(counted, expects_model=expects_model)
+    if scorer is not Scorer.NOBODY:
         system.judged.append(criterion)
-    for answer, counted in found if is_judged or outcomes is not None else ():
+    elif not expects_model:
+        return
+    for answer, outcome in zip(answers, counted, strict=True):
         question = answer.question
-        answer.outcomes[criterion.name] = counted
-        if is_judged:
+        answer.outcomes[criterion.name] = outcome
+        if scorer is not Scorer.NOBODY:
             answer.flags = find_flags(answer.prediction.answer, question.question, question.answer)
-        if is_by_model or not isinstance(counted, Failure):
-            answer.scores[criterion.measure.name] = counted.score
+        if scorer is Scorer.MODEL or not isinstance(outcome, Failure):
+            answer.scores[criterion.measure.name] = outcome.score
 
 
 def add_combined_scores(system: System) -> None:
