@@ -9450,12 +9450,18 @@ class GradeAnswers(GradeItems):
             return
         reports = [f"{self.report_stem}.{form}" for form in options.report]
         is_done = all(map(os.path.exists, [*files, *reports]))
-        for file in filter(os.path.exists, files):
+        for file, configuration in zip(files, self.configurations, strict=True):
+            if not os.path.exists(file):
+                continue
             saved = parse_value(StoredAnswers, read_file(file, []), [])
-            if saved is None or saved.setup != self.setup:
+            setup = saved.setup if saved else {}
+            together = setup.get("inputs", [])  # the files that were graded together
+            today = {name: self.setup[name] for name in ("program_version", "inputs")}
+            if setup | today != self.setup or configuration.file.build_block() not in together:
                 what = "no results, or results of another set-up"
                 raise UsageError(f"{file}: {what}: see --out and --overwrite")
-            is_done = is_done and saved.complete
+            has_all = all(source in together for source in today["inputs"])
+            is_done = is_done and has_all and saved is not None and saved.complete
         if is_done and not (options.fail_under or options.baseline):
             exist = f"Results of the same set-up exist: {shorten_names(files)}"
             raise NothingToDo(f"{exist} (--overwrite replaces them)")

@@ -420,20 +420,19 @@ def test_what_happens_to_results_that_exist(lamps: Project, options: list[str], 
     assert ("RESULTS" in outcome.out) is (expected == REPLACED or "--out" in options)
 
 
-def test_one_more_file_beside_graded_ones_is_another_set_up(lamps: Project) -> None:
+def test_one_more_file_beside_graded_ones_is_graded(lamps: Project) -> None:
     lamps.write("a.json", rows("oil", "fat", "oil", "gas"))
     lamps.run("answers", "a.json")
     lamps.write("b.json", rows("oil", "oil", "oil", "oil"))
-    [problem] = assert_refused(lamps, "answers", "a.json", "b.json")
-    assert problem == f"error: a_answers.json: {OTHER_SETUP}"
-    outcome = lamps.run("answers", "a.json", "b.json", "--overwrite")
+    outcome = lamps.run("answers", "a.json", "b.json")
     assert (outcome.code, "RESULTS" in outcome.out) == (0, True)
     assert {row["with"] for row in results(lamps)["comparison"]} == {"b"}
     assert lamps.read("b_answers.json")["setup"] == results(lamps)["setup"]
-    assert "Results of the same set-up exist" in lamps.run("answers", "a.json", "b.json").out
+    for names in (["a.json", "b.json"], ["b.json"]):
+        assert "Results of the same set-up exist" in lamps.run("answers", *names).out
     lamps.write("b.json", rows("oil", "oil", "oil", "fat"))
     outcome = lamps.run("answers", "a.json", "b.json")
-    assert (outcome.code, outcome.usage_error) == (2, f"error: a_answers.json: {OTHER_SETUP}")
+    assert (outcome.code, outcome.usage_error) == (2, f"error: b_answers.json: {OTHER_SETUP}")
 
 
 def test_a_row_without_a_token_count(lamps: Project) -> None:
