@@ -7175,11 +7175,14 @@ def score_answer(
 NOT_JUDGED = Failure(State.NOT_JUDGED.value, asked=False)
 
 
+Getter: TypeAlias = Callable[["GradedAnswer"], Any]  # of a column of rows: what it says of an answer
+
+
 class SplitCriterion(Criterion, frozen=True, kw_only=True):
     prepare: Callable[[Split, Question, Prediction], Case | None]  # None: nothing to judge, counts nowhere
     block: str  # of the results file
-    columns: Sequence[str]  # of the CSV file, beside that of the measure: keys of its rows in the results
-    build_details: Callable[[GradedAnswer], Mapping[str, Any]]  # of its rows in the results
+    csv_columns: Mapping[str, str]  # of the columns of its rows in the results, those of the CSV: their names
+    details: Mapping[str, Getter] = MappingProxyType({})  # further columns of its rows
 
 
 def build_answer_texts(question: Question, prediction: Prediction) -> dict[str, str]:
@@ -7227,25 +7230,23 @@ def qualify_citations(answer: GradedAnswer, score: float) -> str:
     return text
 
 
-def build_answer_details(answer: GradedAnswer) -> Mapping[str, Any]:
+def get_normalized_score(answer: GradedAnswer) -> float | None:
     score = answer.scores.get(ANSWER_MEASURE.name)
-    return {
-        "answer_score_normalized": None if score is None else normalize_score(score),
-        EVIDENCE_MEASURE.name: answer.scores.get(EVIDENCE_MEASURE.name),
-        "evidence_method": choose_evidence_method(answer.gold, answer.document.sentences),
-        COMBINED_MEASURE.name: answer.scores.get(COMBINED_MEASURE.name),
-        "gold_sentences": answer.gold,
-        "pred_sentences": answer.cited,
-    }
+    return None if score is None else normalize_score(score)
 
 
-def build_support_details(answer: GradedAnswer) -> Mapping[str, Any]:
+def get_support(answer: GradedAnswer) -> Any:
     scored = answer.find_decision(SUPPORT) or answer.find_judgement(SUPPORT)
-    word = SUPPORT.find_word(scored.score) if scored else None
-    return {"support": word, "cited_doc_id": answer.cited_doc_id or None, "pred_sentences": answer.cited}
+    return SUPPORT.find_word(scored.score) if scored else None
 
 
 OVERRIDE_COLUMNS = ("judge_score", "override_reason")
+
+
+def map_csv_columns(name: str) -> dict[str, str]:
+    """Return the columns of the CSV for a criterion beside the rubric, whose columns have no prefix."""
+    columns = {column: f"{name}_{column}" for column in ("failure", *OVERRIDE_COLUMNS)}
+    return {f"{name}_rationale": f"{name}_rationale", **columns}
 
 
 def build_criterion(
@@ -7267,8 +7268,7 @@ def build_criterion(
         own=own,
         prepare=prepare,
         block=name,
-        columns=[f"{name}_{column}" for column in ("rationale", "failure", *OVERRIDE_COLUMNS)],
-        build_details=lambda _: {},
+        csv_columns=map_csv_columns(name),
     )
 
 
@@ -7279,8 +7279,17 @@ RUBRIC = SplitCriterion(
     derived=(COMBINED_MEASURE.name,),
     prepare=prepare_rubric,
     block="llm_judge",
-    columns=("answer_id", "answer_rationale", "failure", "flags", *OVERRIDE_COLUMNS),
-    build_details=build_answer_details,
+    csv_columns={
+        name: name for name in ("answer_id", "answer_rationale", "failure", "flags", *OVERRIDE_COLUMNS)
+    },
+    details={
+        "answer_score_normalized": get_normalized_score,
+        EVIDENCE_MEASURE.name: lambda answer: answer.scores.get(EVIDENCE_MEASURE.name),
+        "evidence_method": lambda answer: choose_evidence_method(answer.gold, answer.document.sentences),
+        COMBINED_MEASURE.name: lambda answer: answer.scores.get(COMBINED_MEASURE.name),
+        "gold_sentences": attrgetter("gold"),
+        "pred_sentences": attrgetter("cited"),
+    },
 )
 SUPPORT = SplitCriterion(
     name="support",
@@ -7289,8 +7298,12 @@ SUPPORT = SplitCriterion(
     prefix="support: ",
     prepare=prepare_support,
     block="support",
-    columns=["support", *(f"support_{name}" for name in ("rationale", "failure", *OVERRIDE_COLUMNS))],
-    build_details=build_support_details,
+    csv_columns={"support": "support", **map_csv_columns("support")},
+    details={
+        "support": get_support,
+        "cited_doc_id": lambda answer: answer.cited_doc_id or None,
+        "pred_sentences": attrgetter("cited"),
+    },
     needs_citations=True,
 )
 BUILT_IN_CRITERIA = {"support": SUPPORT}  # by the name that --criteria takes
@@ -7513,6 +7526,7 @@ def build_judge_results(
     score = criterion.measure.name
     rows = [answer for answer in system.answers if score in answer.scores or answer.find_failure(criterion)]
     scored = [answer for answer in rows if score in answer.scores]
+    columns = list_columns(criterion, split.has_repeats)
     return {
         "total_questions": len(system.answers),
         "questions_scored": len(scored),
@@ -7525,7 +7539,7 @@ def build_judge_results(
         "unjudged_questions": list_ids(system.find_missing(criterion, asked=False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
         "usage": summarize_usage(judging, [answer.find_judgement(criterion) for answer in rows]),
-        "per_question": (build_judged_row(answer, criterion, split.has_repeats) for answer in rows),
+        "per_question": ({name: get(answer) for name, get in columns.items()} for answer in rows),
     }
 
 
@@ -7569,23 +7583,33 @@ def build_row(answer: GradedAnswer, measures: Iterable[Measure], **further: Any)
     }
 
 
-def build_judged_row(answer: GradedAnswer, criterion: SplitCriterion, has_repeats: bool) -> Mapping[str, Any]:
-    """Return what results say of an answer by a criterion. Its keys are columns of the CSV, too."""
-    judgement = answer.find_judgement(criterion)
-    decision = answer.find_decision(criterion)
-    return {
-        "question_id": answer.id,
-        "gold_id": answer.gold_id,
-        "answer_id": answer.identify(criterion),
-        criterion.measure.name: answer.scores.get(criterion.measure.name),
-        f"{criterion.name}_rationale": answer.find_rationale(criterion),
-        "failure": answer.explain_failures([criterion]),
-        **criterion.build_details(answer),
-        "judge_score": judgement.score if judgement else None,
-        "override_reason": decision.reason if decision else None,
-        **({f"{criterion.name}_repeats": answer.list_repeats(criterion)} if has_repeats else {}),
-        "flags": answer.flags,
+def list_columns(criterion: SplitCriterion, has_repeats: bool) -> dict[str, Getter]:
+    """Return the columns of what results say of an answer by a criterion."""
+    name = criterion.name
+    measure = criterion.measure.name
+
+    def get_judge_score(answer: GradedAnswer) -> float | None:
+        judgement = answer.find_judgement(criterion)
+        return judgement.score if judgement else None
+
+    def get_override_reason(answer: GradedAnswer) -> str | None:
+        decision = answer.find_decision(criterion)
+        return decision.reason if decision else None
+
+    columns: dict[str, Getter] = {
+        "question_id": attrgetter("id"),
+        "gold_id": attrgetter("gold_id"),
+        "answer_id": lambda answer: answer.identify(criterion),
+        measure: lambda answer: answer.scores.get(measure),
+        f"{name}_rationale": lambda answer: answer.find_rationale(criterion),
+        "failure": lambda answer: answer.explain_failures([criterion]),
+        **criterion.details,
+        "judge_score": get_judge_score,
+        "override_reason": get_override_reason,
     }
+    if has_repeats:
+        columns[f"{name}_repeats"] = lambda answer: answer.list_repeats(criterion)
+    return {**columns, "flags": attrgetter("flags")}
 
 
 def summarize_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> dict[str, Any]:
@@ -8709,7 +8733,7 @@ def list_csv_header(
     return [
         *("question_id", "system", "doc_id", *SHOWN_FACETS),
         *(measure.name for measure in measures),
-        *flatten(criterion.columns for criterion in criteria),
+        *flatten(criterion.csv_columns.values() for criterion in criteria),
         *(f"{criterion.name}_repeats" for criterion in criteria if has_repeats),
         *CITATION_KINDS,
         *("provenance", "question", "gold_answer", "system_answer"),
@@ -8718,15 +8742,19 @@ def list_csv_header(
 
 def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[object]]:
     header = list_csv_header(split.measures, split.criteria, split.has_repeats)
+    columns: dict[str, Getter] = {}  # that are empty for an answer about which nobody was asked
+    for criterion in split.criteria:
+        own = list_columns(criterion, split.has_repeats)
+        columns |= {csv_name: own[name] for name, csv_name in criterion.csv_columns.items()}
+        if split.has_repeats:
+            columns[f"{criterion.name}_repeats"] = own[f"{criterion.name}_repeats"]
     for position, system in itertools.product(range(len(split.questions)), systems):
         answer = system.answers[position]
         question = answer.question
-        cells: dict[str, Any] = {**answer.scores}
-        for criterion in split.criteria[::-1] if answer.outcomes else ():  # the rubric's have no prefix
-            row = build_judged_row(answer, criterion, split.has_repeats)
-            cells |= {**{f"{criterion.name}_{name}": cell for name, cell in row.items()}, **row}
-        cells |= {
+        cells: dict[str, Any] = {
             **msgspec.structs.asdict(question),
+            **{measure.name: answer.scores.get(measure.name) for measure in split.measures},
+            **{name: get(answer) if answer.outcomes else None for name, get in columns.items()},
             **{kind: ", ".join(names) for kind, names in answer.sort_citations().items()},
             "failure": answer.explain_failures(split.criteria),
             "system": system.name,
@@ -8735,7 +8763,7 @@ def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[obje
             "system_answer": answer.prediction.answer,
             "provenance": "; ".join(system.origins),
         }
-        yield [cells.get(column) for column in header]
+        yield [cells[column] for column in header]
 
 
 # -- The page: each question with all its answers
