@@ -7701,6 +7701,8 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, Ea
         if inputs and inputs[0] != questions_file:
             problems.append(f"{path}: {name}: run: results of {inputs[0]}, not of {questions_file}")
         runs[name] = restore_run(name, blocks, file, problems)
+    if not (runs or problems):
+        problems.append(f"{path}: no results of any system")
     return runs
 
 

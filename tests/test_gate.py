@@ -427,6 +427,7 @@ REPLACED = "this run replaces it; keep a copy under another name"
             "error: --baseline compares the current directory's systems: leave out --submissions",
         ),
         "missing": (None, [], "baseline.json: file not found in {}"),
+        "empty": ({}, [], "baseline.json: no results of any system"),
         "not results": ('{"own": 3}', [], "baseline.json: [...]: Expected object, got int"),
         **{name: (EDITED[name][0], [], EDITED[name][1]) for name in EDITED},
     },
