@@ -810,7 +810,7 @@ class DecisionRow(RunHead, kw_only=True):
 
     @property
     def is_only_named(self) -> bool:
-        """Whether an ID or a position is all that tells which answer it is."""
+        """Return whether only an ID or a position identifies the answer."""
         return bool(self.key[0][0] in ("item", "question_id"))
 
     @property
@@ -837,16 +837,14 @@ class DecisionRow(RunHead, kw_only=True):
         if self.failure is not None:
             self.correct = None
             self.score = None
-        owners = [
-            fold_cell(format_compact(part)) for part in (self.submission, self.system) if part is not None
-        ]
+        parts = [part for part in (self.submission, self.system) if part is not None]
+        owners = [fold_cell(format_compact(part)) for part in parts]
         owner = "/".join(owners)
         names = [self.answer_id, self.item, self.id, self.question_id]
         texts = []
         if self.input is not None:
-            texts = [
-                (field, format_compact(getattr(self, field))) for field in ("input", "gold", "prediction")
-            ]
+            for field in ("input", "gold", "prediction"):
+                texts.append((field, format_compact(getattr(self, field))))
         if owner and self.question_id is not None:
             question_id = fold_cell(format_compact(self.question_id))
             if self.results_folder is not None:
@@ -1273,11 +1271,8 @@ def find_list(value: Fields, kind: type[Record]) -> Any:
     cells = value.get("data")
     if isinstance(names, list) and isinstance(cells, list) and all(isinstance(row, list) for row in cells):
         return [dict(zip(map(str, names), row, strict=False)) for row in cells]  # of pandas and MLflow
-    if (
-        not rename_fields(kind, value)
-        .keys()
-        .isdisjoint(flatten(map_names(kind)[mark] for mark in kind.marks))
-    ):
+    marks = flatten(map_names(kind)[mark] for mark in kind.marks)
+    if not rename_fields(kind, value).keys().isdisjoint(marks):
         return value
     members = dict(value)
     for name, member in value.items():
@@ -4584,7 +4579,7 @@ class Journal(msgspec.Struct):
         return self.judgements[call.key]
 
     def is_from_elsewhere(self, reply: Reply) -> bool:
-        """Whether another service gave it, whose model of the same name may be another one."""
+        """Return whether the reply is of another service, whose model of the same name may differ."""
         return reply.endpoint not in ("", self.endpoint)  # version 2 did not keep the endpoint
 
     def has_from_elsewhere(self, call: Call) -> bool:
@@ -7079,10 +7074,6 @@ class GradedAnswer(Judged, gc=False):
     def identify(self, criterion: SplitCriterion) -> str:
         """Return the ID that ties people's scores by a criterion to this answer."""
         return hash_answer(self.question, self.prediction, covers_citations=criterion.needs_citations)
-
-    @property
-    def cluster(self) -> Hashable:
-        return self.question.doc_id
 
     @property
     def id(self) -> str:
@@ -10881,16 +10872,7 @@ def measure_people(
     by_source = any(item.source for item in items)
     scores = [float(getattr(row, kind)) for row in judge.rows]
     keys = [(row.source if by_source else "", row.key) for row in judge.rows]
-    # A label is of the copies of an answer that were drawn: others are equal to it, and no random sample.
-    lots: dict[Hashable, str] = {}
-    for key, row in zip(keys, judge.rows, strict=True):
-        if key in labels:
-            lots[key] = min(lots.get(key, row.draw), row.draw)
-    last_lot = max(lots.values(), default="")
-    human = [
-        compute_average(labels[key]) if key in labels and row.draw <= last_lot else None
-        for key, row in zip(keys, judge.rows, strict=True)
-    ]
+    human = list_drawn_labels(judge.rows, keys, labels)
     ratings = [item.ratings[index : index + 1] + item.ratings[n_judges:] for item in items]
     counted = Counter(flatten(labels[key] for key in dict.fromkeys(keys) if key in labels))
     bounds = find_scale([*scores, *counted], kind)
@@ -10920,6 +10902,26 @@ def measure_people(
     ends = None if low is None or high is None else Interval(low, high)
     means["people_mean"] = Mean(estimate, ends, n_all)
     return counts, means
+
+
+def list_drawn_labels(
+    rows: Sequence[DecisionRow], keys: Sequence[Hashable], labels: Mapping[Hashable, Sequence[float]]
+) -> list[float | None]:
+    """Return people's mean score of each row; None without one, and for copies that were not drawn.
+
+    A row may be one of several equal answers. People label the copy that was drawn, and the others are no
+    random sample.
+    """
+    draws: dict[Hashable, str] = {}
+    for key, row in zip(keys, rows, strict=True):
+        if key in labels:
+            draws[key] = min(draws.get(key, row.draw), row.draw)
+    last_draw = max(draws.values(), default="")
+    human: list[float | None] = []
+    for key, row in zip(keys, rows, strict=True):
+        is_drawn = key in labels and row.draw <= last_draw
+        human.append(compute_average(labels[key]) if is_drawn else None)
+    return human
 
 
 def find_scale(ratings: Collection[float], kind: str) -> ScoreRange | None:
