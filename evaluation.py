@@ -104,6 +104,7 @@ from typing import (
     Any,
     BinaryIO,
     ClassVar,
+    Generic,
     Literal,
     NamedTuple,
     NoReturn,
@@ -163,6 +164,7 @@ flatten = itertools.chain.from_iterable
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
 F = TypeVar("F", float, "Array")
+A = TypeVar("A", bound="Answer")
 AnyRecord = TypeVar("AnyRecord", bound="Record")
 
 # ------------------------------------------------------------------ 1. Settings
@@ -2739,6 +2741,10 @@ class ChangesSince(msgspec.Struct):
         }
 
 
+def list_change_checks(changes_since: Mapping[str, ChangesSince]) -> list[Check]:
+    return list(flatten(since.list_checks() for since in changes_since.values()))
+
+
 def compare_with_earlier_runs(
     today: Table, runs: Mapping[str, EarlierRun], measures: Iterable[Measure], gate: Collection[str]
 ) -> dict[str, ChangesSince]:
@@ -3330,6 +3336,14 @@ class Task(NamedTuple):
 Case: TypeAlias = Task | Outcome  # for the judge, or what is known without one
 
 
+def prepare_nothing(_answer: object) -> None:
+    return None
+
+
+def derive_nothing(_answer: object, _score: float) -> dict[str, float]:
+    return {}
+
+
 class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a judge decides about each answer: the score of a measure, with a reason."""
 
@@ -3340,6 +3354,13 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     own: OwnCriterion | None = None  # for all answers, in place of what an item says
     derived: Sequence[str] = ()  # the names of further measures that rest on the judgement
     needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
+    unit: float | None = None  # the judge's score for 1 of the measure, if that differs
+    block: str = ""  # of a split's results file
+    columns: Sequence[Column] = ()  # further columns of its rows
+    # Returns what there is to judge about an answer; None if nothing is, and it counts nowhere.
+    prepare: Callable[[Any], Case | None] = prepare_nothing
+    # Returns the scores that rest on an answer's score by this criterion.
+    derive: Callable[[Any, float], dict[str, float]] = derive_nothing
 
     @property
     def prompt_hash(self) -> str:
@@ -3349,6 +3370,16 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def measure_names(self) -> list[str]:
         return [self.measure.name, *self.derived]
+
+    def score_outcome(self, outcome: Outcome | Decision) -> dict[str, float]:
+        """Return the scores of an outcome by measure. A missing judgement counts 0."""
+        scores: dict[str, float] = {self.measure.name: outcome.score}
+        if isinstance(outcome, Failure):
+            scores = dict.fromkeys(self.measure_names, 0)
+        elif isinstance(outcome, Judgement):
+            scores = {**outcome.scores, **scores}
+        known = {name: scores[name] for name in self.measure_names if name in scores}
+        return known if self.unit is None else {name: score / self.unit for name, score in known.items()}
 
     def find_word(self, score: float) -> Any:
         """Return the judge's word for the score that is nearest to its mean; a total is its own."""
@@ -3394,46 +3425,6 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         """Return "yes, no, yes": the judge's word each time that it was asked; "" if that was once."""
         words = [str(self.find_word(repeat.score)) for repeat in judgement.repeats] if judgement else []
         return ", ".join(words) if len(words) > 1 else ""
-
-
-class Judged(msgspec.Struct, kw_only=True):
-    """An answer's scores by measure, those that it has, and its outcome by each criterion."""
-
-    scores: dict[str, float] = {}
-    outcomes: dict[str, Outcome | Decision] = {}  # by criterion; a decision keeps the judge's
-    flags: Sequence[str] = ()  # of what speaks to the judge; only where one was asked
-
-    def find_decision(self, criterion: Criterion) -> Decision | None:
-        outcome = self.outcomes.get(criterion.name)
-        return outcome if isinstance(outcome, Decision) else None
-
-    def find_judgement(self, criterion: Criterion) -> Judgement | None:
-        """Return the judge's judgement, whether it counts or not."""
-        outcome = self.outcomes.get(criterion.name)
-        judged = outcome.judged if isinstance(outcome, Decision) else outcome
-        return judged if isinstance(judged, Judgement) else None
-
-    def find_failure(self, criterion: Criterion) -> Failure | None:
-        outcome = self.outcomes.get(criterion.name)
-        return outcome if isinstance(outcome, Failure) else None
-
-    def explain_failures(self, criteria: Sequence[Criterion]) -> str | None:
-        """Return why judging failed, by which of several criteria; None if it did not."""
-        reasons = []
-        for criterion in criteria:
-            failure = self.find_failure(criterion)
-            if failure:
-                reasons.append(failure.reason if len(criteria) == 1 else criterion.prefix + failure.reason)
-        return "; ".join(reasons) or None
-
-    def find_rationale(self, criterion: Criterion) -> str:
-        judgement = self.find_judgement(criterion)
-        return judgement.rationale if judgement else ""
-
-    def list_repeats(self, criterion: Criterion) -> list[float]:
-        """Return the score of each time that the judge was asked; none for what needs no judge."""
-        judgement = self.find_judgement(criterion)
-        return [repeat.score for repeat in judgement.repeats] if judgement else []
 
 
 def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
@@ -4778,7 +4769,7 @@ def list_report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterat
 # -- Tables and lines that several commands report
 
 IN_BRACKETS = "95 % intervals in brackets"
-MeansRow: TypeAlias = tuple[list[Cell], dict[str, Mean]]  # what names a row, and its means by measure
+MeansRow: TypeAlias = tuple[list[Cell], Mapping[str, Mean]]  # what names a row, and its means by measure
 
 
 def build_means_part(
@@ -5392,8 +5383,12 @@ if (list) {
 
 # ------------------------------------------------------------------ 10. Commands
 
-# In: options. Out: an exit code. A Command says what it reads, asks, grades, writes and prints; `run` is
-# the one way through. Read first: Command, write_outputs, Option.
+# In: options. Out: an exit code. A Command says what it reads, asks, grades, writes and prints: each step is
+# a function of what the steps before it returned, and `run` takes them one after the other. Commands that
+# grade share the pipeline. Read first: Command, write_outputs; then Study, grade_group; then Option.
+
+Inputs = TypeVar("Inputs")  # what a command reads
+Graded = TypeVar("Graded")  # what it makes of that
 
 
 class OutputFile(NamedTuple):
@@ -5409,18 +5404,14 @@ class NothingToDo(Exception):
     """There is nothing to do. The text says why: the results exist already, or a picture would be empty."""
 
 
-class Command:
-    """One command: its input, requests, results and reports. `run` calls the other methods, top to bottom."""
+class Command(Generic[Inputs, Graded]):
+    """One command. `run` takes its steps: read, list_requests, grade, list_files, render."""
 
     options_type: ClassVar[type[Options]]
-    needs_judge = False  # whether nothing can be written without a model
     results_title = ""  # printed before the names of the results files
     activity = "judging"  # what it asks the model for
     noun = "judgements"  # what the model replies
     epilog = ""  # at the end of the help
-    thresholds: Sequence[Check] = ()
-    earlier_runs: Mapping[str, EarlierRun] = MappingProxyType({})  # of systems of today
-    changes_since: Mapping[str, ChangesSince] = MappingProxyType({})  # of systems, since the baseline
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -5430,58 +5421,67 @@ class Command:
         """Return the path of this run's journal; "" if the command asks no model."""
         return ""
 
-    def read(self) -> None:
+    @property
+    def needs_judge(self) -> bool:
+        """Return whether nothing can be written without a model."""
+        return False
+
+    def read(self) -> Inputs:
         """Read and check all input. Raises InputError with every problem, UsageError, or NothingToDo."""
+        raise NotImplementedError
 
-    def warnings(self) -> Sequence[Message]:
+    def list_warnings(self, _inputs: Inputs) -> Sequence[Message]:
         return []
 
-    def requests(self) -> Iterable[Request]:
+    def list_requests(self, _inputs: Inputs) -> Iterable[Request]:
         return []
 
-    def find_last_model(self) -> str:
+    def find_judge_options(self, _inputs: Inputs) -> Any:
+        """Return the options for the judge, which may be chosen by the input."""
+        return self.options
+
+    def find_last_model(self, _inputs: Inputs) -> str:
         """Return the model that the newest results name, which judges again; "" if they name none."""
         return ""
 
-    def grade(self, outcomes: Outcomes, judging: Judging) -> None:
-        """Compute the results."""
+    def has_all_input(self, _inputs: Inputs) -> bool:
+        """Return False if a part of the input is missing or does not count: exit code 3."""
+        return True
 
-    def results(self) -> Iterator[OutputFile]:
+    def grade(self, inputs: Inputs, outcomes: Outcomes, judging: Judging) -> Graded:
+        """Compute the results."""
+        raise NotImplementedError
+
+    def list_files(self, _graded: Graded) -> Iterator[OutputFile]:
         """Yield the files of results, and the reports that the options name."""
         yield from ()
 
-    def console(self) -> str:
+    def render(self, _graded: Graded) -> str:
+        """Return the results as stdout has them."""
         return ""
 
-    def remarks(self) -> Sequence[Message]:
+    def list_remarks(self, _graded: Graded) -> Sequence[Message]:
         """Return what stderr says at the end, such as missing judgements."""
         return []
 
-    def is_complete(self) -> bool:
+    def list_checks(self, _graded: Graded) -> list[Check]:
+        """Return what the options ask of the results, and whether it is so."""
+        return []
+
+    def is_complete(self, _graded: Graded) -> bool:
         """Return False if a judgement, a submission or anything else is missing: exit code 3."""
         return True
 
-    def list_checks(self) -> list[Check]:
-        checks = [*self.thresholds]
-        for since in self.changes_since.values():
-            checks += since.list_checks()
-        return checks
+    def print_end(self, _graded: Graded, _console: Console) -> None:
+        """Print what a reader needs last."""
 
-    def shortfalls(self) -> list[str]:
-        return [check.worse for check in self.list_checks() if check.worse]
+    def collect_results(self, _graded: Graded) -> Results:
+        """Return the results as a Python program receives them."""
+        raise NotImplementedError
 
-    def list_obstacles(self) -> list[str]:
-        return [check.obstacle for check in self.list_checks() if check.obstacle]
-
-    def add_gate(self, report: Report) -> Report:
-        """Return a report with what the gate says of all systems: not for the page of one student."""
-        lines = [*prefix_lines("worse", self.shortfalls()), *self.list_obstacles()]
-        gate = Part("Gate", lines=lines, place="warnings")
-        return report._replace(parts=[*report.parts, gate], checks=self.list_checks())
-
-    def render_plan(self) -> str:
-        judge = open_judge(self, Console(None, None))
-        judge.choose(list(self.requests()))
+    def render_plan(self, inputs: Inputs) -> str:
+        judge = open_judge(self, inputs, Console(None, None))
+        judge.choose(list(self.list_requests(inputs)))
         calls = judge.calls
         if not calls:
             return "No model is asked."
@@ -5499,60 +5499,101 @@ class Command:
         # All input is read before the first call is paid for, and warnings are printed before it, too: who
         # sees one can interrupt. Files are written before anything is printed about them. What is missing or
         # worse comes last, where it is seen, and worse (exit code 1) goes before incomplete (3).
+        inputs = self.read()
+        console.warn(*self.list_warnings(inputs))
+        if isinstance(self.options, JudgeOptions) and self.options.dry_run:
+            console.print(f"Dry run: nothing is sent.\n{self.render_plan(inputs)}")
+            return EXIT_OK if self.has_all_input(inputs) else EXIT_INCOMPLETE
+        with ExitStack() as resources:  # the journal stays locked until the results are written
+            outcomes, judging = ask_requests(self, inputs, self.needs_judge, console, resources)
+            graded = self.grade(inputs, outcomes, judging)
+            files, is_written = write_outputs(self.list_files(graded), console)
+        console.print(self.render(graded))
+        print_saved(files, self.results_title, console)
+        console.note(*judging.report_use())
+        checks = self.list_checks(graded)
+        worse = [check.worse for check in checks if check.worse]
+        obstacles = [check.obstacle for check in checks if check.obstacle]
+        console.warn(*judging.report_end(), *self.list_remarks(graded), *map(WarningRecord, obstacles))
+        console.warn(*prefix_lines("worse", worse))
+        self.print_end(graded, console)
+        if worse:
+            return EXIT_WORSE
+        is_complete = is_written and judging.is_complete() and not obstacles
+        return EXIT_OK if is_complete and self.is_complete(graded) else EXIT_INCOMPLETE
+
+
+AnyCommand: TypeAlias = Command[Any, Any]
+
+
+class LegacyCommand(Command[None, None]):
+    def read(self) -> None: ...
+    def warnings(self) -> Sequence[Message]:
+        return []
+
+    def requests(self) -> Iterable[Request]:
+        return []
+
+    def grade(self, outcomes: Outcomes, judging: Judging) -> None: ...  # type: ignore[override]
+    def results(self) -> Iterator[OutputFile]:
+        yield from ()
+
+    def console(self) -> str:
+        return ""
+
+    def remarks(self) -> Sequence[Message]:
+        return []
+
+    def is_complete(self) -> bool:  # type: ignore[override]
+        return True
+
+    def list_requests(self, _inputs: None) -> Iterable[Request]:
+        return self.requests()
+
+    def run(self, console: Console) -> int:
         options = self.options
         self.read()
         console.warn(*self.warnings())
         if isinstance(options, JudgeOptions) and options.dry_run:
-            console.print(f"Dry run: nothing is sent.\n{self.render_plan()}")
+            console.print(f"Dry run: nothing is sent.\n{self.render_plan(None)}")
             return EXIT_OK if self.is_complete() else EXIT_INCOMPLETE
-        with ExitStack() as resources:  # the journal stays locked until the results are written
-            outcomes, judging = ask_requests(self, console, resources)
-            use = judging.report_use()  # now: `grade` takes the model away if nothing is judged
+        with ExitStack() as resources:
+            outcomes, judging = ask_requests(self, None, self.needs_judge, console, resources)
             self.grade(outcomes, judging)
             files, is_written = write_outputs(self.results(), console)
         console.print(self.console())
-        saved = [file.path for file in files if file.is_announced and not file.is_report]
-        if saved and self.results_title:
-            title = f"{self.results_title} saved to: {shorten_names(saved)}"
-            console.print(render_title(escape_console(title)).rstrip("\n"))
-        reports = [file.path for file in files if file.is_announced and file.is_report]
-        if reports:
-            console.print(escape_console(f"Reports saved to: {shorten_names(reports)}"))
-        console.note(*use)
-        shortfalls = self.shortfalls()
-        obstacles = self.list_obstacles()
-        console.warn(*judging.report_end(), *self.remarks(), *map(WarningRecord, obstacles))
-        console.warn(*prefix_lines("worse", shortfalls))
-        if shortfalls:
-            return EXIT_WORSE
-        is_complete = is_written and judging.is_complete() and self.is_complete() and not obstacles
-        return EXIT_OK if is_complete else EXIT_INCOMPLETE
+        print_saved(files, self.results_title, console)
+        console.note(*judging.report_use())
+        console.warn(*judging.report_end(), *self.remarks())
+        return EXIT_OK if is_written and judging.is_complete() and self.is_complete() else EXIT_INCOMPLETE
 
 
-def ask_requests(command: Command, console: Console, resources: ExitStack) -> tuple[Outcomes, Judging]:
+def ask_requests(
+    command: AnyCommand, inputs: object, needs_judge: bool, console: Console, resources: ExitStack
+) -> tuple[Outcomes, Judging]:
     """Ask a model what the command requests; without a key the journal alone answers."""
-    options = command.options
-    requests = iter(command.requests())
+    requests = iter(command.list_requests(inputs))
     first = next(requests, None)  # the others, which may be many, only if anything can answer
     if first is None:  # all answers are blank, or nothing is judged
+        options = command.find_judge_options(inputs)
         has_judge = isinstance(options, JudgeOptions) and not options.journal_only and find_api_key()
         model = options.judge_model or DEFAULT_JUDGE_MODEL if has_judge else ""
         return {}, Judging(model, model)
-    judge = open_judge(command, console, resources)
+    judge = open_judge(command, inputs, console, resources)
     judging = judge.judging
     outcomes: Outcomes = {}
     if judge.service or judge.journal.replies:
         outcomes = judge.ask([first, *requests])
     if judging.n_replies or (judge.service and not judging.unavailable):
         return outcomes, judging
-    if command.needs_judge:
+    if needs_judge:
         raise explain_no_reply(command, judging)
     if not judging.unavailable:
         console.error(f"{API_KEY} is not set: answers are not judged.")
     return {}, Judging(activity=command.activity, where=judging.where, unavailable=judging.unavailable)
 
 
-def explain_no_reply(command: Command, judging: Judging) -> Exception:
+def explain_no_reply(command: AnyCommand, judging: Judging) -> Exception:
     if judging.unavailable:
         return JudgeUnavailable(judging.unavailable + judging.where)
     advice = f"set {API_KEY}, or see --dry-run"
@@ -5561,15 +5602,17 @@ def explain_no_reply(command: Command, judging: Judging) -> Exception:
     return UsageError(f"this needs a model: {advice}")
 
 
-def open_judge(command: Command, console: Console, resources: ExitStack | None = None) -> Judge:
+def open_judge(
+    command: AnyCommand, inputs: object, console: Console, resources: ExitStack | None = None
+) -> Judge:
     """Return a command's judge with its journal and, with a key, the service, while `resources` are open."""
-    options = command.options
+    options = command.find_judge_options(inputs)
     price = Price(*options.price) if options.price else None
     judging = Judging(activity=command.activity, noun=command.noun, price=price, repeats=options.repeats)
     endpoint = find_endpoint()
     asks_service = bool(find_api_key()) and not options.journal_only
     journal = Journal(command.journal_file, endpoint.name, asks_service)
-    last = command.find_last_model
+    last = functools.partial(command.find_last_model, inputs)
     judge = Judge(journal, None, judging, options, console.note, find_last_model=last)
     if asks_service and resources is not None:
         judging.where = "" if endpoint.name.startswith(GROQ_URL) else f" (asked: {endpoint.name})"
@@ -5608,6 +5651,400 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
     if errors:
         console.error(f"Written are {shorten_names([file.path for file in written])}")
     return written, not errors
+
+
+def print_saved(files: Iterable[OutputFile], title: str, console: Console) -> None:
+    announced = [file for file in files if file.is_announced]
+    saved = [file.path for file in announced if not file.is_report]
+    if saved and title:
+        text = escape_console(f"{title} saved to: {shorten_names(saved)}")
+        console.print(render_title(text).rstrip("\n"))
+    reports = [file.path for file in announced if file.is_report]
+    if reports:
+        console.print(escape_console(f"Reports saved to: {shorten_names(reports)}"))
+
+
+def add_gate(report: Report, checks: list[Check]) -> Report:
+    """Return a report with what the gate says of all systems: not for the page of one student."""
+    lines = prefix_lines("worse", [check.worse for check in checks if check.worse])
+    lines += [check.obstacle for check in checks if check.obstacle]
+    gate = Part("Gate", lines=lines, place="warnings")
+    return report._replace(parts=[*report.parts, gate], checks=checks)
+
+
+# -- The pipeline: systems answer items, criteria and measures score their answers, systems are compared
+#
+# A command makes a Study of its input: systems of answers whose scores need no judge. `list_requests` says
+# what a judge is asked. With its outcomes, `grade_group` returns GradedSystems: their answers with all
+# scores, their means and slices, and how they differ. Results and reports are made from these.
+
+
+NOT_JUDGED = Failure(State.NOT_JUDGED.value, asked=False)
+
+
+class Answer(msgspec.Struct, kw_only=True):
+    """A system's answer to an item: its scores by measure, and its outcome by each criterion."""
+
+    scores: dict[str, float] = {}
+    outcomes: dict[str, Outcome | Decision] = {}  # a decision keeps the judge's
+    flags: Sequence[str] = ()  # of what speaks to the judge, if one was asked
+
+    @property
+    def id(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def item_key(self) -> ItemKey:
+        """What the answer has in common with those of other systems to the same item."""
+        raise NotImplementedError
+
+    @property
+    def cluster(self) -> Hashable:
+        raise NotImplementedError
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What measures of the user's own receive; nothing if the answer is missing."""
+        raise NotImplementedError
+
+    @property
+    def judge_arguments(self) -> tuple[Any, ...]:
+        """What a judge that is a function receives."""
+        raise NotImplementedError
+
+    def find_flags(self) -> list[str]:
+        raise NotImplementedError
+
+    @property
+    def is_failed(self) -> bool:
+        return any(isinstance(outcome, Failure) for outcome in self.outcomes.values())
+
+    def find_decision(self, criterion: Criterion) -> Decision | None:
+        outcome = self.outcomes.get(criterion.name)
+        return outcome if isinstance(outcome, Decision) else None
+
+    def find_judgement(self, criterion: Criterion) -> Judgement | None:
+        """Return the judge's judgement, whether it counts or not."""
+        outcome = self.outcomes.get(criterion.name)
+        judged = outcome.judged if isinstance(outcome, Decision) else outcome
+        return judged if isinstance(judged, Judgement) else None
+
+    def find_failure(self, criterion: Criterion) -> Failure | None:
+        outcome = self.outcomes.get(criterion.name)
+        return outcome if isinstance(outcome, Failure) else None
+
+    def explain_failures(self, criteria: Sequence[Criterion]) -> str | None:
+        """Return why judging failed, by which of several criteria; None if it did not."""
+        reasons = []
+        for criterion in criteria:
+            failure = self.find_failure(criterion)
+            if failure:
+                reasons.append(failure.reason if len(criteria) == 1 else criterion.prefix + failure.reason)
+        return "; ".join(reasons) or None
+
+    def find_rationale(self, criterion: Criterion) -> str:
+        judgement = self.find_judgement(criterion)
+        return judgement.rationale if judgement else ""
+
+
+class Column(NamedTuple):
+    """What the rows of results, the CSV and pages say of an answer."""
+
+    name: str  # in the results
+    get: Callable[[Any], Any]
+    csv: str = ""  # its name in the CSV; "" if it is not there
+    title: str = ""  # on pages; "" if it is not there
+
+    def get_cell(self, answer: Answer) -> Any:
+        """Return what a cell of the CSV or a page has."""
+        value = self.get(answer)
+        return ", ".join(value or ()) if self.name == "flags" else value
+
+
+def list_judge_columns(criterion: Criterion) -> list[Column]:
+    """Return the columns of what a judge says of an answer by a criterion; the first one is its reason."""
+    name = f"{criterion.name}_rationale"
+    return [Column(name, lambda answer: answer.find_rationale(criterion), csv=name, title=name)]
+
+
+def list_repeat_columns(criterion: Criterion, *, has_repeats: bool) -> list[Column]:
+    """Return the column of the score each time that the judge was asked, if that was several times."""
+
+    def list_repeats(answer: Answer) -> list[float]:
+        judgement = answer.find_judgement(criterion)
+        return [repeat.score for repeat in judgement.repeats] if judgement else []
+
+    name = f"{criterion.name}_repeats"
+    return [Column(name, list_repeats, csv=name, title=name)] if has_repeats else []
+
+
+class System(msgspec.Struct, Generic[A]):
+    """A system to grade: its answers to the items that it has."""
+
+    name: str
+    file: InputFile
+    answers: Sequence[A] = ()
+    warnings: Sequence[WarningRecord] = ()  # about its data
+    submission: str = ""  # which has it
+
+    @property
+    def title(self) -> str:
+        return join_folder(self.submission, self.name)
+
+
+def lack_nothing(_answers: object, _criteria: object) -> set[str]:
+    return set()
+
+
+class Study(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
+    """The systems that a command grades, and what it grades them by."""
+
+    systems: Sequence[System[A]]
+    measures: Sequence[Measure]
+    compared: Sequence[Measure]  # those by which systems are compared
+    criteria: Sequence[Criterion] = ()  # by which answers are judged
+    asked: Mapping[str, Sequence[int]] = {}  # by the title of a judged system: the positions of its answers
+    decisions: Mapping[DecisionKey, Decision] = {}
+    facets: Mapping[str, Callable[[A], str]] = {}  # by which the items are sliced
+    min_slice: int = 1
+    # Returns the measures for which a system has submitted nothing, given its answers and criteria.
+    find_lacking: Callable[[Sequence[A], Sequence[Criterion]], set[str]] = lack_nothing
+
+    @property
+    def names(self) -> list[str]:
+        return [system.title for system in self.systems]
+
+    def find_answer(self, request: Request) -> A:
+        systems = {system.title: system for system in self.systems}
+        return systems[request.system].answers[request.position]
+
+
+class JudgedSystem(msgspec.Struct, Generic[A]):
+    """A system's answers with all their scores, and the criteria that they have scores by."""
+
+    system: System[A]
+    answers: Sequence[A]
+    judged: Sequence[Criterion] = ()
+
+    @property
+    def name(self) -> str:
+        return self.system.name
+
+    @property
+    def title(self) -> str:
+        return self.system.title
+
+    def find_missing(self, criterion: Criterion, *, asked: bool | None = None) -> list[A]:
+        """Return the answers without a judgement, or only those that a judge was asked about, or was not."""
+        rows = [(answer, answer.find_failure(criterion)) for answer in self.answers]
+        return [answer for answer, failure in rows if failure and asked in (None, failure.asked)]
+
+    @property
+    def flagged(self) -> list[A]:
+        return [answer for answer in self.answers if answer.flags]
+
+
+class Slice(NamedTuple):
+    table: Table
+    means: dict[str, Mean]
+
+
+class GradedSystem(JudgedSystem[A], kw_only=True):
+    """A judged system with its means: of all items, and of each slice by facet and value."""
+
+    means: Mapping[str, Mean] = {}
+    slices: Mapping[str, Mapping[str, Slice]] = {}
+    origins: Sequence[str] = ()  # of the judged scores, a line for each criterion
+    places: Array  # of the answers in the table
+
+    def find_mean(self, measure: Measure) -> Mean:
+        return self.means.get(measure.name, NO_MEAN)
+
+    def list_scores(self, name: str) -> list[float]:
+        return [answer.scores[name] for answer in self.answers if name in answer.scores]
+
+
+class GradedGroup(msgspec.Struct, Generic[A]):
+    """Graded systems, and how they differ."""
+
+    systems: list[GradedSystem[A]]
+    table: Table
+    differences: list[Difference]
+
+
+def list_cases(study: Study[A], system: System[A], criterion: Criterion) -> Iterator[tuple[int, Case]]:
+    """Yield the position of each answer that is judged by a criterion, and what there is to judge."""
+    for position in study.asked.get(system.title, ()):
+        case = criterion.prepare(system.answers[position])
+        if case is not None:
+            yield position, case
+
+
+def list_requests(study: Study[A]) -> Iterator[Request]:
+    n_submissions = len({system.submission for system in study.systems})
+    for criterion, system in itertools.product(study.criteria, study.systems):
+        owner = system.submission if n_submissions > 1 else ""
+        for position, case in list_cases(study, system, criterion):
+            if isinstance(case, Task):
+                item_id = system.answers[position].id
+                yield Request(
+                    system.title, item_id, position, *case, criterion=criterion.name, submission=owner
+                )
+
+
+class Scorer(Enum):
+    """Who has scored a system's answers by a criterion.
+
+    What a model has missed counts 0, so that a lost call never helps. If people alone have scored, an answer
+    on which they have not decided has no score. If a model was to judge and nobody has, the answers say so:
+    that keeps points blank and the exit code at 3.
+    """
+
+    MODEL = "model"
+    PEOPLE = "people"
+    NOBODY = "nobody"
+
+
+def find_scorer(counted: Collection[Outcome | Decision], *, expects_model: bool) -> Scorer:
+    judged = [row.judged if isinstance(row, Decision) else row for row in counted]
+    if expects_model and (not judged or any(row.asked for row in judged if row)):
+        return Scorer.MODEL
+    return Scorer.PEOPLE if any(isinstance(row, Decision) for row in counted) else Scorer.NOBODY
+
+
+def judge_system(
+    study: Study[A], system: System[A], outcomes: Outcomes, *, expects_model: bool
+) -> JudgedSystem[A]:
+    """Return a system's answers with the scores by all criteria: people's, and those of the model."""
+    answers = list(system.answers)
+    judged: list[Criterion] = []
+    for criterion in study.criteria if system.title in study.asked else ():
+        counted: dict[int, Outcome | Decision] = {}
+        for position, case in list_cases(study, system, criterion):
+            if isinstance(case, Task):
+                case = outcomes.get(RequestId(system.title, position, criterion.name), NOT_JUDGED)
+            decision = study.decisions.get((system.title, answers[position].id, criterion.name))
+            counted[position] = msgspec.structs.replace(decision, judged=case) if decision else case
+        scorer = find_scorer(counted.values(), expects_model=expects_model)
+        if scorer is not Scorer.NOBODY:
+            judged.append(criterion)
+        for position, outcome in counted.items():
+            # If no model was to judge, an answer on which nobody has decided is not missing.
+            if scorer is not Scorer.NOBODY or expects_model or not isinstance(outcome, Failure):
+                answers[position] = add_outcome(answers[position], criterion, outcome, scorer)
+    if judged:
+        for position, answer in enumerate(answers):
+            if answer.outcomes:
+                answers[position] = msgspec.structs.replace(answer, flags=answer.find_flags())
+    return JudgedSystem(system, answers, judged)
+
+
+def add_outcome(answer: A, criterion: Criterion, outcome: Outcome | Decision, scorer: Scorer) -> A:
+    scores = answer.scores
+    if scorer is Scorer.MODEL or (scorer is Scorer.PEOPLE and not isinstance(outcome, Failure)):
+        scores = {**scores, **criterion.score_outcome(outcome)}
+        scores |= criterion.derive(answer, outcome.score)
+    outcomes = {**answer.outcomes, criterion.name: outcome}
+    return msgspec.structs.replace(answer, scores=scores, outcomes=outcomes)
+
+
+def grade_group(
+    study: Study[A],
+    systems: Sequence[System[A]],
+    outcomes: Outcomes,
+    judging: Judging,
+    *,
+    expects_model: bool,
+) -> GradedGroup[A]:
+    """Grade systems, and compare them on the items that they have in common."""
+    judged = [judge_system(study, system, outcomes, expects_model=expects_model) for system in systems]
+    table, places = build_table(judged)
+    for row in judged:
+        table.systems[row.name] = collect_scores(study, row, places[row.name], table.items.n, judging)
+    graded = []
+    for row in judged:
+        has_origin = judging.model or study.decisions  # otherwise all is known without a judge
+        graded.append(
+            GradedSystem(
+                row.system,
+                row.answers,
+                row.judged,
+                means=compute_means(table, row.name, study.measures),
+                slices=slice_system(study, row, table, places[row.name]),
+                origins=judging.list_origins(row.judged if has_origin else ()),
+                places=places[row.name],
+            )
+        )
+    return GradedGroup(graded, table, compare_systems(table, study.compared))
+
+
+def build_table(systems: Iterable[JudgedSystem[A]]) -> tuple[Table, dict[str, Array]]:
+    """Return a table with a row per item, without scores, and the rows of each system's answers."""
+    rows: dict[ItemKey, int] = {}
+    clusters: list[Hashable] = []
+    places = {}
+    for system in systems:
+        own_rows = []
+        item_keys = number_copies(answer.item_key for answer in system.answers)
+        for item_key, answer in zip(item_keys, system.answers, strict=True):
+            row = rows.setdefault(item_key, len(rows))
+            if row == len(clusters):
+                clusters.append(answer.cluster)  # the first answer says which
+            own_rows.append(row)
+        places[system.name] = np.array(own_rows, np.intp)
+    return Table(make_sample(range(len(clusters)), clusters), item_keys=list(rows)), places
+
+
+def number_copies(item_keys: Iterable[ItemKey]) -> Iterator[ItemKey]:
+    """Yield each key with a number: equal ones are numbered in turn."""
+    copies: Counter[ItemKey] = Counter()
+    for item_key in item_keys:
+        copies[item_key] += 1
+        yield *item_key, copies[item_key]
+
+
+def collect_scores(
+    study: Study[A], system: JudgedSystem[A], places: Array, n_items: int, judging: Judging
+) -> Scores:
+    """Return a system's columns of the table: those of its criteria, and others that any answer has."""
+    scores = Scores()
+    judged = {criterion.measure.name for criterion in system.judged}
+    for measure in study.measures:
+        column = np.array([answer.scores.get(measure.name, np.nan) for answer in system.answers], np.float64)
+        if measure.name in judged or not np.isnan(column).all():
+            scores.values[measure.name] = np.full(n_items, np.nan)
+            scores.values[measure.name][places] = column
+    if judging.model or study.decisions:
+        scores.judges = judging.sign_measures(system.judged)
+    incomplete = [criterion for criterion in system.judged if system.find_missing(criterion)]
+    add_obstacles(scores, study.find_lacking(system.answers, system.judged), incomplete)
+    return scores
+
+
+def slice_system(
+    study: Study[A], system: JudgedSystem[A], table: Table, places: Array
+) -> dict[str, dict[str, Slice]]:
+    own = msgspec.structs.replace(table, systems={system.name: table.systems[system.name]})
+    slices: dict[str, dict[str, Slice]] = {}
+    for facet, get in study.facets.items():
+        values = [""] * table.items.n
+        for place, answer in zip(places.tolist(), system.answers, strict=True):
+            values[place] = get(answer)
+        slices[facet] = {}
+        for value, part in slice_table(own, values, study.min_slice).items():
+            slices[facet][value] = Slice(part, compute_means(part, system.name, study.measures))
+    return slices
+
+
+def find_changes(
+    study: Study[A], group: GradedGroup[A], runs: Mapping[str, EarlierRun], gate: Collection[str]
+) -> dict[str, ChangesSince]:
+    """Return the changes since a baseline of the systems that it has."""
+    places = [system.places for system in group.systems if system.name in runs]
+    if not places:
+        return {}
+    part = group.table.select(np.unique(np.concatenate(places)))
+    return compare_with_earlier_runs(part, runs, study.measures, gate)
 
 
 # -- Options
@@ -5872,8 +6309,7 @@ class Split(NamedTuple):
     corpus_sha256: str = ""  # of the documents of the questions; "" without gold
     warnings: Sequence[WarningRecord] = ()
     root: str = ""
-    criteria: Sequence[SplitCriterion] = ()
-    has_repeats: bool = False  # the judge was asked several times
+    criteria: Sequence[Criterion] = ()
     blocks: Mapping[str, Sequence[Measure]] = MappingProxyType({})  # the measures, by block of the results
 
     @property
@@ -5905,20 +6341,14 @@ class Predictions(NamedTuple):
     unreadable: list[str]  # what is wrong with predictions that count as blank
 
 
-class System(msgspec.Struct):
-    """One system's predictions for a split, and from `answers` on what grading makes of them."""
+class SubmittedSystem(NamedTuple):
+    """One system's predictions for a split."""
 
     name: str
     submission: str  # "" in the current directory
     file: InputFile
     predictions: Predictions
-    oddities: Sequence[WarningRecord] = ()  # of the data
-    answers: list[GradedAnswer] = []
-    judged: list[SplitCriterion] = []  # that its answers have scores by
-    origins: Sequence[str] = ()  # of these scores, a line for each criterion
-    blocks: dict[str, Sequence[Measure]] = {}  # of the results file, with the measures of its answers
-    means: dict[str, Mean] = {}
-    slices: dict[str, dict[str, dict[str, Mean]]] = {}  # facet -> value -> means
+    oddities: Sequence[WarningRecord]  # of the data
 
     @property
     def title(self) -> str:
@@ -5928,46 +6358,8 @@ class System(msgspec.Struct):
     def warnings(self) -> list[WarningRecord]:
         return list_warnings(self.file.file, self.oddities)
 
-    @property
-    def is_judged(self) -> bool:
-        return RUBRIC in self.judged
-
-    @property
-    def judged_beside(self) -> list[SplitCriterion]:
-        return [criterion for criterion in self.judged if criterion is not RUBRIC]
-
-    # The leaderboard counts some of these by their names: see COUNTS.
-    @property
-    def missing(self) -> list[GradedAnswer]:
-        return self.find_missing(RUBRIC)
-
-    @property
-    def flagged(self) -> list[GradedAnswer]:
-        return [answer for answer in self.answers if answer.flags]
-
-    @property
-    def overridden(self) -> list[GradedAnswer]:
-        return [answer for answer in self.answers if answer.decisions]
-
-    @property
-    def scored(self) -> list[GradedAnswer]:
-        return [answer for answer in self.answers if answer.score is not None]
-
     def predict(self, question: Question) -> Prediction:
         return self.predictions.rows.get(question.question_id, NO_PREDICTION)
-
-    def find_mean(self, measure: Measure) -> Mean:
-        return self.means.get(measure.name, NO_MEAN)
-
-    def find_missing(self, criterion: Criterion, *, asked: bool | None = None) -> list[GradedAnswer]:
-        """Return the answers without a judgement, or only those that a judge was asked about, or was not."""
-        rows = [(answer, answer.find_failure(criterion)) for answer in self.answers]
-        return [answer for answer, failure in rows if failure and asked in (None, failure.asked)]
-
-    def list_generators(self) -> list[str]:
-        rows = self.predictions.rows.values()
-        models = dict.fromkeys(row.model for row in rows if isinstance(row.model, str))
-        return [cut_text(model) for model in models if model.strip()]
 
 
 class Submission(msgspec.Struct):
@@ -5977,14 +6369,12 @@ class Submission(msgspec.Struct):
     folder: str = ""  # is only read
     output_folder: str = ""  # its results and pages are written there
     path: str = ""  # of the folder that was named; `folder` may be the only one in it
-    last: LastGrade = NO_LAST_GRADE
     names: list[str] = []  # of the systems to grade
     files: dict[str, str] = {}  # the systems that it has -> the paths of their files
     found: list[str] = []  # all files and folders in it
-    systems: list[System] = []
+    systems: list[SubmittedSystem] = []
     problems: list[str] = []  # each keeps one system out, and no other
     notices: list[WarningRecord] = []  # about its folder
-    differences: list[Difference] = []
 
     @property
     def reasons(self) -> list[str]:
@@ -6036,7 +6426,7 @@ KIT_README = """\
 """
 
 
-class CheckInputs(Command):
+class CheckInputs(Command[None, None]):
     """Check all input of a split: judge nothing, write nothing. Of the questions the texts are enough."""
 
     options_type = CheckOptions
@@ -6098,7 +6488,7 @@ class CheckInputs(Command):
         return EXIT_OK if is_written else EXIT_INCOMPLETE
 
 
-def describe_submitted(split: Split, system: System) -> str:
+def describe_submitted(split: Split, system: SubmittedSystem) -> str:
     rows = {question.question_id: system.predict(question) for question in split.questions}
     rows = rows or system.predictions.rows
     blank = [name for name, row in rows.items() if is_blank(row.answer)]
@@ -6295,7 +6685,7 @@ def read_system(split: Split, submission: Submission, name: str) -> None:
     submission.problems += problems
     if not problems:
         oddities = check_predictions(file, split, predictions)
-        submission.systems.append(System(name, submission.name, file.source, predictions, oddities))
+        submission.systems.append(SubmittedSystem(name, submission.name, file.source, predictions, oddities))
 
 
 def find_files_beside(split: Split, submission: Submission) -> list[str]:
@@ -6536,9 +6926,9 @@ def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[s
     return names if 2 * sum(shares.values()) > len(shares) else []
 
 
-def find_equal_predictions(submissions: Sequence[Submission]) -> list[list[System]]:
+def find_equal_predictions(submissions: Sequence[Submission]) -> list[list[SubmittedSystem]]:
     """Return each group of systems with the same predictions that are of several submissions."""
-    groups: dict[str, list[System]] = defaultdict(list)
+    groups: dict[str, list[SubmittedSystem]] = defaultdict(list)
     for submission in submissions if len(submissions) > 1 else ():
         for system in submission.systems:
             content = []
@@ -6664,7 +7054,9 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
         metavar="N",
     )
 
-    def asks_about(self, system: System) -> bool:
+    functions: Mapping[str, OwnMeasure] = MappingProxyType({})  # measures of a Python program's own
+
+    def asks_about(self, system: System[SplitAnswer]) -> bool:
         if self.judge is None:
             return bool(self.submissions) or system.name not in UNJUDGED_SYSTEMS
         return system.name in self.judge or system.title in self.judge
@@ -6673,391 +7065,444 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
 # -- The command
 
 
-class GradeSplit(Command):
-    """Grade the outputs of question-answering systems against a gold set."""
+class SplitInputs(NamedTuple):
+    """What there is to grade, with what people and earlier runs say about it."""
 
-    options_type = SplitOptions
-    options: SplitOptions
-    results_title = "Evaluation results"
-    functions: Mapping[str, OwnMeasure] = MappingProxyType({})
-    submissions: Sequence[Submission] = ()  # without --submissions the current directory is the only one
-    withdrawn: Sequence[str] = ()  # folders of the last gradebook that are gone
-    needs_scores = False  # whether grades wait for answer scores, so that F1 is none
-
-    @property
-    def journal_file(self) -> str:
-        return os.path.join(self.options.root, JUDGEMENTS_FILE.format(split=self.options.split))
-
-    @property
-    def systems(self) -> list[System]:
-        return list(flatten(submission.systems for submission in self.submissions))
+    split: Split
+    submissions: Sequence[Submission]  # without --submissions the current directory is the only one
+    study: Study[SplitAnswer]
+    people: People
+    last: LastGrades
+    runs: Mapping[str, EarlierRun]  # the baseline of systems of today
+    gate: Sequence[str]
 
     @property
     def problems(self) -> list[str]:
         return list(flatten(submission.problems for submission in self.submissions))
 
+
+class GradedSubmission(NamedTuple):
+    submission: Submission
+    systems: Sequence[SplitSystem]
+    differences: Sequence[Difference] = ()
+
+    @property
+    def name(self) -> str:
+        return self.submission.name
+
+
+class GradedSplit(NamedTuple):
+    inputs: SplitInputs
+    judging: Judging  # without a model if nothing is judged
+    submissions: Sequence[GradedSubmission]
+    gradebook: Gradebook
+    changes_since: Mapping[str, ChangesSince]
+    thresholds: Sequence[Check]
+
+    @property
+    def systems(self) -> list[SplitSystem]:
+        return list(flatten(submission.systems for submission in self.submissions))
+
+
+class GradeSplit(Command[SplitInputs, GradedSplit]):
+    """Grade the outputs of question-answering systems against a gold set."""
+
+    options_type = SplitOptions
+    options: SplitOptions
+    results_title = "Evaluation results"
+
+    @property
+    def journal_file(self) -> str:
+        return os.path.join(self.options.root, JUDGEMENTS_FILE.format(split=self.options.split))
+
     def run(self, console: Console) -> int:
         if self.options.label_sheet and not self.options.dry_run:
             return self.write_label_sheet(self.options.label_sheet, console)
-        exit_code = super().run(console)
-        if self.options.submissions and not self.options.dry_run:
-            ungraded = [submission.name for submission in self.submissions if not submission.systems]
-            n_graded = len(self.submissions) - len(ungraded)
-            status = f"{n_graded} of {len(self.submissions)} submissions graded"
-            if ungraded:
-                status += f"; not graded: {shorten_names(ungraded)}"
-            for line in (status, *self.gradebook.notice.lines):
-                console.print(escape_console(line))
-        labels = LABELS_FILE.format(split=self.options.split)
-        if not self.options.dry_run and self.judging.model and os.path.isfile(labels):
-            results = RESULTS_FILE.format(split=self.options.split)
-            if self.options.submissions:
-                results = f"{GRADED_FOLDER.format(split=self.options.split)}/*/{results}"
-            console.note(f"To compare with people: python evaluation.py agreement {results} --human {labels}")
-        if self.withdrawn:
-            console.note(f"Withdrawn, as their folders are gone: {shorten_names(self.withdrawn)}")
-        return exit_code
+        return super().run(console)
 
     def write_label_sheet(self, n_drawn: int, console: Console) -> int:
-        self.read()
-        console.warn(*self.warnings())
-        path = LABELS_FILE.format(split=self.split.name)
+        inputs = self.read()
+        console.warn(*self.list_warnings(inputs))
+        path = LABELS_FILE.format(split=inputs.split.name)
         if os.path.lexists(path):
             raise UsageError(f"{path} exists and may hold scores: move it away")
-        systems = filter(self.options.asks_about, self.systems)
-        write_file(path, build_label_sheet(self.split.questions, systems, n_drawn))
+        systems = [system for system in inputs.study.systems if system.title in inputs.study.asked]
+        write_file(path, build_label_sheet(systems, n_drawn))
         console.print(f"Label sheet saved to: {path}")
-        return EXIT_INCOMPLETE if self.problems else EXIT_OK
+        return EXIT_INCOMPLETE if inputs.problems else EXIT_OK
 
-    def read(self) -> None:
+    def read(self) -> SplitInputs:
+        """Read the gold, the submissions, and what people and earlier runs say about them."""
+        options = self.options
         problems: list[str] = []
-        self.split = self.read_gold(problems)
-        self.read_class(problems)
-        self.check_names()
-        self.read_decisions(problems)
+        split = read_gold(options, problems)
+        submissions = read_submissions(split._replace(questions=[]) if problems else split, options)
+        earlier = LastGradebook()
+        if options.submissions:
+            earlier = read_last_gradebook(split, problems)
+            problems += find_renumbered(split, earlier)
+        ungraded = list(flatten(submission.problems for submission in submissions))
+        has_any = any(submission.names for submission in submissions)
+        if problems or not has_any or (ungraded and not options.submissions):
+            raise InputError([*problems, *ungraded])
+        study = build_study(split, submissions, options)
+        check_system_names(split, submissions, study, options)
+        people = read_people(split, submissions, study, options.overrides, problems)
+        runs = read_baseline(options, problems) if options.baseline else {}
+        raise_problems(problems)
+        gate = choose_gate(options, split.measures, split.measures, runs)
+        last = LastGrades(judge=earlier.judge)
+        if not options.dry_run:
+            last = find_last_grades(split, submissions, earlier)
+        study = msgspec.structs.replace(study, decisions=people.overrides)
+        return SplitInputs(split, submissions, study, people, last, runs, gate)
 
-    def read_gold(self, problems: list[str]) -> Split:
-        criteria = read_criteria(self.options, self.functions, problems)
-        blocks = {**SPLIT_BLOCKS}
-        for criterion in criteria:
-            blocks.setdefault(criterion.block, [criterion.measure])
-        if self.functions:
-            blocks["measures"] = [build_function_measure(name) for name in self.functions]
-        split = read_split(self.options.split, problems, self.options.root)
-        return split._replace(criteria=criteria, blocks=blocks)
-
-    def read_class(self, problems: list[str]) -> None:
-        """Read the submissions, and the last gradebook of several. Raises InputError with all problems."""
-        split = self.split._replace(questions=[]) if problems else self.split  # any ID may be a question's
-        self.submissions = read_submissions(split, self.options)
-        self.last = LastGradebook()
-        if self.options.submissions:
-            self.last = read_last_gradebook(self.split, problems)
-            problems += find_renumbered(self.split, self.last)
-        has_any = any(submission.names for submission in self.submissions)
-        if problems or not has_any or (self.problems and not self.options.submissions):
-            raise InputError([*problems, *self.problems])
-
-    def check_names(self) -> None:
-        names: list[str] = []
-        for submission in self.submissions:
-            names += submission.names
-            names += [join_folder(submission.name, name) for name in submission.names]
-        unknown = sorted(set(self.options.judge or ()).difference(names))
-        if unknown:
-            advice = suggest(unknown[0], names)
-            if not advice and find_families(unknown[0]):
-                advice = ": did you mean --model?"
-            raise UsageError(f"--judge: unknown system: {', '.join(unknown)}{advice}")
-        if self.options.criteria and self.systems and not any(map(self.options.asks_about, self.systems)):
-            raise UsageError("--criteria: none of these systems is judged: name one with --judge")
-        names += [submission.name for submission in self.submissions]
-        check_thresholds(self.options, names, self.split.measures)
-
-    def read_decisions(self, problems: list[str]) -> None:
-        """Read what people decided, the baseline and the last grades. Raises InputError, or UsageError."""
-        self.people = read_people(self.split, self.submissions, self.options, problems)
-        if self.options.baseline:
-            self.earlier_runs = read_baseline(self.options, problems)
-        if problems:
-            raise InputError(problems)
-        measures = self.split.measures
-        self.gate = choose_gate(self.options, measures, measures, self.earlier_runs)
-        if not self.options.dry_run:
-            self.withdrawn = add_last_grades(self.split, self.submissions, self.last)
-
-    def warnings(self) -> list[Message]:
-        messages: list[Message] = [*self.split.warnings, *self.people.warnings]
-        for submission in self.submissions:
+    def list_warnings(self, inputs: SplitInputs) -> list[Message]:
+        messages: list[Message] = [*inputs.split.warnings, *inputs.people.warnings]
+        for submission in inputs.submissions:
             messages += [*submission.warnings, *shorten_problems(submission.problems)]
-        return [*messages, *warn_about_equal_predictions(self.submissions)]
+        return [*messages, *warn_about_equal_predictions(inputs.submissions)]
 
-    def requests(self) -> Iterator[Request]:
-        systems = list(filter(self.options.asks_about, self.systems))
-        for criterion, system in itertools.product(self.split.criteria, systems):
-            for position, case in list_cases(self.split, system, criterion, self.options.limit):
-                if isinstance(case, Task):
-                    name = self.split.questions[position].question_id
-                    owner = system.submission if len(self.submissions) > 1 else ""
-                    yield Request(
-                        system.title, name, position, *case, criterion=criterion.name, submission=owner
-                    )
+    def list_requests(self, inputs: SplitInputs) -> Iterator[Request]:
+        return list_requests(inputs.study)
 
-    def find_arguments(self, request: Request) -> tuple[Question, str]:
-        return self.split.questions[request.position], request.texts["answer"]
-
-    def collect_results(self) -> Results:
-        [submission] = self.submissions
-        means = {system.name: system.means for system in submission.systems}
-        header = list_csv_header(self.split.measures, self.split.criteria, self.split.has_repeats)
-        rows = list_csv_rows(self.split, submission.systems)
-        return Results(self.build_document(submission), means, self.split.measures, header, rows)
-
-    def find_last_model(self) -> str:
+    def find_last_model(self, inputs: SplitInputs) -> str:
         if self.options.submissions:
-            return self.last.judge
-        path = os.path.join(self.options.root, RESULTS_FILE.format(split=self.split.name))
+            return inputs.last.judge
+        path = os.path.join(self.options.root, RESULTS_FILE.format(split=inputs.split.name))
         systems = read_results(read_file(path, []), [])
         return next(filter(None, (blocks["llm_judge"].judge_model for blocks in systems.values())), "")
 
-    def expects_judge(self) -> bool:
+    def has_all_input(self, inputs: SplitInputs) -> bool:
+        return not (inputs.people.rejected or inputs.problems)
+
+    def grade(self, inputs: SplitInputs, outcomes: Outcomes, judging: Judging) -> GradedSplit:
+        # Grades wait for answer scores if a judge is there for them, so that they are never F1 in between.
+        needs_scores = bool(self.options.submissions) and self.expects_judge(inputs)
+        if needs_scores and not judging.model:
+            outcomes = self.explain_unjudged(inputs, judging)
+        expects_model = needs_scores or bool(judging.model)
+        study = choose_judged(inputs.study, expects_model=expects_model)
+        groups = []
+        for submission in inputs.submissions:
+            systems = [system for system in study.systems if system.submission == submission.name]
+            groups.append(grade_group(study, systems, outcomes, judging, expects_model=expects_model))
+        submissions = []
+        changes_since: dict[str, ChangesSince] = {}
+        for submission, group in zip(inputs.submissions, groups, strict=True):
+            submissions.append(GradedSubmission(submission, group.systems, group.differences))
+            changes_since |= find_changes(study, group, inputs.runs, inputs.gate)
+        graded = list(flatten(group.systems for group in groups))
+        if not any(map(is_judged, graded)):
+            judging = msgspec.structs.replace(judging, model="")
+        means = {system.title: system.means for system in graded}
+        thresholds = check_means(self.options, means, study.measures, needs_all=False)
+        gradebook = build_gradebook(
+            inputs, submissions, judging, needs_scores=needs_scores, limit=self.options.limit
+        )
+        return GradedSplit(inputs, judging, submissions, gradebook, changes_since, thresholds)
+
+    def expects_judge(self, inputs: SplitInputs) -> bool:
         """Return whether there is something to judge, and this run or the last one asks for that."""
         options = self.options
         has_api_key = bool(find_api_key()) and not options.journal_only
-        is_asked = has_api_key or bool(options.judge_model or self.last.judge)
-        has_rubric = any(question.rubric for question in self.split.questions)
-        return is_asked and has_rubric and any(map(options.asks_about, self.systems))
+        is_asked = has_api_key or bool(options.judge_model or inputs.last.judge)
+        has_rubric = any(question.rubric for question in inputs.split.questions)
+        return is_asked and has_rubric and bool(inputs.study.asked)
 
-    def explain_unjudged(self, judging: Judging) -> Outcomes:
+    def explain_unjudged(self, inputs: SplitInputs, judging: Judging) -> Outcomes:
         """Return the outcomes of a class if nothing was judged. Raises UsageError if nothing can be."""
-        requests = list(self.requests())
+        requests = list(self.list_requests(inputs))
         model = self.options.judge_model
         if requests and model and not (find_api_key() or self.options.journal_only):
             raise UsageError(f"--model {model}: the journal has nothing by it, and {API_KEY} is not set")
         failure = Failure(judging.unavailable or NOT_JUDGED.reason, asked=False)
         return {request.id: failure for request in requests}
 
-    def grade(self, outcomes: Outcomes, judging: Judging) -> None:
-        self.judging = judging
-        self.split = self.split._replace(has_repeats=judging.repeats > 1)
-        self.needs_scores = bool(self.options.submissions) and self.expects_judge()
-        if self.needs_scores and not judging.model:
-            outcomes = self.explain_unjudged(judging)
-        expects_model = self.needs_scores or bool(judging.model)
-        self.gold_ids = list(map(hash_gold, self.split.questions))  # once: submissions are many
-        for submission in self.submissions:
-            for system in submission.systems:
-                self.grade_system(system, outcomes, expects_model=expects_model)
-            self.summarize(submission)
-        means = {system.title: system.means for system in self.systems}
-        self.thresholds = check_means(self.options, means, self.split.measures, needs_all=False)
-        if not any(system.is_judged for system in self.systems):
-            judging.model = ""
-
-    def grade_system(self, system: System, outcomes: Outcomes, *, expects_model: bool) -> None:
-        """Add a system's answers with all their scores, by people alone if no model was to judge."""
-        for question, gold_id in zip(self.split.questions, self.gold_ids, strict=True):
-            document = self.split.find_gold(question)
-            system.answers.append(score_answer(question, system.predict(question), document, gold_id))
-        decisions = self.people.overrides
-        if self.options.asks_about(system) and (expects_model or decisions):
-            for criterion in self.split.criteria:
-                cases = list_cases(self.split, system, criterion, self.options.limit)
-                add_outcomes(system, criterion, cases, outcomes, decisions, expects_model=expects_model)
-        add_combined_scores(system)
-        add_own_scores(system.title, system.answers, self)
-        system.origins = self.judging.list_origins(system.judged)
-        unjudged = [row.block for row in self.split.criteria if row not in system.judged]
-        blocks = self.split.blocks.items()
-        system.blocks = {block: measures for block, measures in blocks if block not in unjudged}
-
-    def summarize(self, submission: Submission) -> None:
-        """Add means, slices and comparisons; with a baseline, for which there is one submission, changes."""
-        questions = self.split.questions
-        measures = self.split.measures
-        systems = {system.name: collect_scores(system) for system in submission.systems}
-        items = make_sample(range(len(questions)), [question.doc_id for question in questions])
-        names = [question.question_id for question in questions]
-        table = Table(items, systems, list(zip(names, self.gold_ids, strict=True)))
-        for system in submission.systems:
-            systems[system.name].judges = self.judging.sign_measures(system.judged)
-            system.means |= compute_means(table, system.name, measures)
-        for facet in FACETS:
-            parts = slice_table(table, map(attrgetter(facet), questions)).items()
-            for system in submission.systems:
-                means = {value: compute_means(part, system.name, measures) for value, part in parts}
-                system.slices[facet] = means
-        submission.differences = compare_systems(table, measures)
-        runs = self.earlier_runs
-        self.changes_since = compare_with_earlier_runs(table, runs, measures, self.gate)
-
-    def results(self) -> Iterator[OutputFile]:
-        name = RESULTS_FILE.format(split=self.split.name)
+    def list_files(self, graded: GradedSplit) -> Iterator[OutputFile]:
+        split = graded.inputs.split
         is_alone = not self.options.submissions
         forms = {*self.options.report}
+        submissions = [*graded.submissions]
         if not is_alone:
-            board = LEADERBOARD_FILE.format(split=self.split.name)
+            submissions += list_leftovers(split, graded.inputs.submissions)
+            board = LEADERBOARD_FILE.format(split=split.name)
             forms |= {"html"}.intersection(list_report_forms(board))  # it links a page for each submission
-            yield from self.list_class_files(board, forms)
-        for submission in [*self.submissions, *self.leftovers]:
-            path = join_folder(submission.output_folder, name)
-            if submission.systems or os.path.lexists(path):  # no old scores stay
-                document = self.build_document(submission)
+            yield from self.list_class_files(graded, board, forms)
+        for row in submissions:
+            path = join_folder(row.submission.output_folder, RESULTS_FILE.format(split=split.name))
+            if row.systems or os.path.lexists(path):  # no old scores stay
+                document = self.build_document(graded, row)
                 yield OutputFile(path, functools.partial(render_results, document), not is_alone, is_alone)
-        yield from self.list_reports(forms)
+        for row in submissions:
+            yield from self.list_reports(graded, row, forms)
 
-    def build_document(self, submission: Submission) -> dict[str, Any]:
+    def build_document(self, graded: GradedSplit, submission: GradedSubmission) -> dict[str, Any]:
         """Return the content of a results file. Its paths are relative to the folder of the run."""
+        split = graded.inputs.split
         root = os.path.join(self.options.root, "")
         document = {}
         for system in submission.systems:
-            results = build_results(self.split, system, self.judging)
-            inputs = (self.split.file, system.file, *self.people.files)
-            warnings = [*self.split.warnings, *system.warnings]
+            results = build_results(split, system, graded.judging)
+            inputs = (split.file, system.system.file, *graded.inputs.people.files)
+            warnings = [*split.warnings, *system.system.warnings]
             results["run"] = {
                 "schema": RESULTS_SCHEMA,
                 "program_version": VERSION,
                 "prompt_hash": RUBRIC.prompt_hash,
-                "inputs": [InputFile(row.file.removeprefix(root), row.sha256) for row in inputs],
-                "corpus": {"documents": len(self.split.documents), "sha256": self.split.corpus_sha256},
+                "inputs": [InputFile(file.file.removeprefix(root), file.sha256) for file in inputs],
+                "corpus": {"documents": len(split.documents), "sha256": split.corpus_sha256},
                 "warnings": [line.removeprefix(root) for line in describe_warnings(warnings)],
             }
-            if system.name in self.changes_since:
-                results["baseline"] = self.changes_since[system.name].build_block()
+            if system.name in graded.changes_since:
+                results["baseline"] = graded.changes_since[system.name].build_block()
             if len(submission.systems) > 1:
                 results["comparison"] = list_differences(submission.differences, system.name)
             document[system.name] = results
         return document
 
-    def list_class_files(self, stem: str, forms: Collection[str]) -> Iterator[OutputFile]:
-        split = self.split
+    def list_class_files(
+        self, graded: GradedSplit, stem: str, forms: Collection[str]
+    ) -> Iterator[OutputFile]:
+        name = graded.inputs.split.name
         usual = ["csv", "md"]
         further = sorted(set(forms).difference(usual))
-        board = list_report_files(self.add_gate(self.leaderboard), stem, [*usual, *further])
-        boards = [file._replace(is_report=False) for file in board]
+        report = add_gate(build_leaderboard(graded.gradebook), self.list_checks(graded))
+        boards = []
+        for file in list_report_files(report, stem, [*usual, *further]):
+            boards.append(file._replace(is_report=False))
         yield from boards[:2]  # the page comes last
-        rows = list(list_grades(self.gradebook, has_pages="html" in forms))
-        render_grades = functools.partial(render_csv, list(rows[0]), [list(row.values()) for row in rows])
-        yield OutputFile(GRADES_FILE.format(split=split.name), render_grades)
-        judge = self.judging.model or (self.last.judge if self.needs_scores else "")
-        document = build_gradebook_document(self.gradebook, self.last, judge)
+        rows = list(list_grades(graded.gradebook, has_pages="html" in forms))
+        cells = [list(row.values()) for row in rows]
+        yield OutputFile(GRADES_FILE.format(split=name), functools.partial(render_csv, list(rows[0]), cells))
+        document = build_gradebook_document(graded.gradebook, graded.inputs.last)
         render = functools.partial(encode_json, document)
-        yield OutputFile(GRADEBOOK_FILE.format(split=split.name), render, is_announced=False)
+        yield OutputFile(GRADEBOOK_FILE.format(split=name), render, is_announced=False)
         yield from boards[2:]
 
-    @functools.cached_property
-    def leftovers(self) -> list[Submission]:
-        """Those that earlier runs have graded, and this one has not: nothing of them is current."""
-        folders = find_files(GRADED_FOLDER.format(split=self.split.name), "*/")
-        current = {fold_text(submission.output_folder) for submission in self.submissions}
-        problem = "no submission of the class has this name any more"
-        leftovers = []
-        for name, path in folders.items() if self.options.submissions else ():
-            folder = Path(path).as_posix()
-            if fold_text(folder) not in current:
-                leftovers.append(Submission(name, output_folder=folder, problems=[problem]))
-        return leftovers
-
-    def list_reports(self, named: Collection[str]) -> Iterator[OutputFile]:
-        split = self.split
+    def list_reports(
+        self, graded: GradedSplit, submission: GradedSubmission, named: Collection[str]
+    ) -> Iterator[OutputFile]:
+        split = graded.inputs.split
         name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
-        for submission in [*self.submissions, *self.leftovers]:
-            stem = join_folder(submission.output_folder, name)
-            forms = list_report_forms(stem, () if submission in self.leftovers else named)
-            report = build_empty_report(split, submission)
-            if submission.systems and forms:
-                report = build_split_report(self.gradebook, submission, self.baseline_part)
-            if not submission.name:
-                report = self.add_gate(report)
-            yield from list_report_files(report, stem, forms)
+        stem = join_folder(submission.submission.output_folder, name)
+        is_leftover = submission.name not in graded.gradebook.grades
+        forms = list_report_forms(stem, () if is_leftover else named)
+        report = build_empty_report(graded.gradebook, submission)
+        if submission.systems and forms:
+            changes = build_changes_part(self.options.baseline, graded)
+            report = build_split_report(graded.gradebook, submission, changes)
+        if not submission.name:
+            report = add_gate(report, self.list_checks(graded))
+        yield from list_report_files(report, stem, forms)
 
-    @property
-    def baseline_part(self) -> Part:
-        new = [system.name for system in self.systems if system.name not in self.changes_since]
-        return build_baseline_part(self.options.baseline, self.changes_since, new)
-
-    @functools.cached_property
-    def gradebook(self) -> Gradebook:
-        # One measure for all, or points would not be comparable; never answer alone (see choose_measure)
-        is_combined = self.needs_scores or has_answer_scores(self.systems)
-        measure = COMBINED_MEASURE if is_combined else F1_MEASURE
-        judged_by = self.judging.sign(RUBRIC)
-        grades = {}
-        for row in self.submissions:
-            grades[row.name] = build_grade(self.split, row, measure, judged_by, self.options.limit)
-        notice = compare_with_last(self.split, grades, self.last)
-        gradebook = Gradebook(self.split, self.submissions, self.judging, self.people, grades, notice)
-        complete_gradebook(gradebook)
-        return gradebook
-
-    @functools.cached_property
-    def leaderboard(self) -> Report:
-        return build_leaderboard(self.gradebook)
-
-    def console(self) -> str:
+    def render(self, graded: GradedSplit) -> str:
+        inputs = graded.inputs
         lines = [
-            f"Evaluating {self.split.name} split outputs...",
-            f"Questions file: {self.split.file.file}",
-            f"Loaded {len(self.split.questions)} questions",
-            *map(escape_console, self.people.remarks),
+            f"Evaluating {inputs.split.name} split outputs...",
+            f"Questions file: {inputs.split.file.file}",
+            f"Loaded {len(inputs.split.questions)} questions",
+            *map(escape_console, inputs.people.remarks),
         ]
         if self.options.submissions:
-            attention, board, *_ = self.leaderboard.parts
+            attention, board, *_ = build_leaderboard(graded.gradebook).parts
             lines.append(render_text([narrow_attention(attention), narrow_leaderboard(board)]))
-            for system in self.systems:
+            for system in graded.systems:
                 lines += map(escape_console, prefix_lines(system.title, describe_decisions(system)))
         else:
-            lines.append(render_split_text(self.submissions[0], self.split))
-            lines.append(render_text([self.baseline_part]))
+            lines.append(render_split_text(graded.submissions[0], inputs.split))
+            lines.append(render_text([build_changes_part(self.options.baseline, graded)]))
         return "\n".join(filter(None, lines))
 
-    def remarks(self) -> list[WarningRecord]:
-        warnings = self.warn_about_unused()
+    def list_remarks(self, graded: GradedSplit) -> list[WarningRecord]:
+        warnings = warn_about_unused(graded, is_class=bool(self.options.submissions))
         generators: set[str] = set()
-        for system in self.systems:
-            if system.is_judged:
-                generators.update(system.list_generators())
-                warnings += warn_about_missing(system, self.split.criteria)
-        return warnings + warn_about_family(self.judging.model, sorted(generators))
+        for system in filter(is_judged, graded.systems):
+            generators.update(list_generators(system.answers))
+            warnings += warn_about_missing(system, graded.inputs.split.criteria)
+        return warnings + warn_about_family(graded.judging.model, sorted(generators))
 
-    def warn_about_unused(self) -> list[WarningRecord]:
-        warnings = []
-        used = set()
-        for system in self.systems:
-            for answer in system.overridden:
-                used |= {(system.title, answer.id, name) for name in answer.decisions}
-        unused = [f"{row[1]} of {row[0]}" for row in self.people.overrides if row not in used]
-        if unused:
-            what = f"no effect on answers that are not judged: {shorten_names(unused)}"
-            warnings.append(WarningRecord(f"overrides: {what}"))
-        is_f1 = not self.needs_scores and choose_measure(self.systems) is F1_MEASURE
-        if used and self.options.submissions and is_f1:
-            undecided = [row.title for row in self.systems if row.missing or not row.scored]
-            what = "no effect on points, which are F1: nothing is judged, and people have not decided on all"
-            warnings.append(WarningRecord(f"overrides: {what} answers of {shorten_names(undecided)}"))
-        return warnings
-
-    def list_checks(self) -> list[Check]:
-        chosen = self.options.systems or self.earlier_runs
-        names = [system.name for system in self.systems]
-        lost = [name for name in self.earlier_runs if name in chosen and name not in names]
+    def list_checks(self, graded: GradedSplit) -> list[Check]:
+        runs = graded.inputs.runs
+        chosen = self.options.systems or runs
+        names = [system.name for system in graded.systems]
+        lost = [name for name in runs if name in chosen and name not in names]
         lines = [f"{name}: in the baseline, and not submitted now" for name in lost]
-        return super().list_checks() + [Check(line, worse=line) for line in lines]
+        checks = [*graded.thresholds, *list_change_checks(graded.changes_since)]
+        return checks + [Check(line, worse=line) for line in lines]
 
-    def is_complete(self) -> bool:
-        has_all = not (self.people.rejected or self.problems)
-        cases = itertools.product(self.systems, self.split.criteria)
-        return has_all and not any(system.find_missing(criterion) for system, criterion in cases)
+    def is_complete(self, graded: GradedSplit) -> bool:
+        cases = itertools.product(graded.systems, graded.inputs.split.criteria)
+        has_all = not any(system.find_missing(criterion) for system, criterion in cases)
+        return has_all and self.has_all_input(graded.inputs)
+
+    def print_end(self, graded: GradedSplit, console: Console) -> None:
+        split = self.options.split
+        results = RESULTS_FILE.format(split=split)
+        if self.options.submissions:
+            results = f"{GRADED_FOLDER.format(split=split)}/*/{results}"
+            ungraded = [row.name for row in graded.submissions if not row.systems]
+            n_graded = len(graded.submissions) - len(ungraded)
+            status = f"{n_graded} of {len(graded.submissions)} submissions graded"
+            if ungraded:
+                status += f"; not graded: {shorten_names(ungraded)}"
+            for line in (status, *graded.gradebook.notice.lines):
+                console.print(escape_console(line))
+        labels = LABELS_FILE.format(split=split)
+        if graded.judging.model and os.path.isfile(labels):
+            console.note(f"To compare with people: python evaluation.py agreement {results} --human {labels}")
+        withdrawn = graded.inputs.last.withdrawn
+        if withdrawn:
+            console.note(f"Withdrawn, as their folders are gone: {shorten_names(withdrawn)}")
+
+    def collect_results(self, graded: GradedSplit) -> Results:
+        [submission] = graded.submissions
+        split = graded.inputs.split
+        means = {system.name: system.means for system in submission.systems}
+        report = build_split_report(graded.gradebook, submission, Part(""))
+        document = self.build_document(graded, submission)
+        return Results(document, means, split.measures, report.header, report.rows())
 
 
-class GradedAnswer(Judged, gc=False):
+def read_gold(options: SplitOptions, problems: list[str]) -> Split:
+    """Read the gold side of a split, with all criteria and measures that the options name."""
+    criteria = read_criteria(options, problems)
+    blocks = {**SPLIT_BLOCKS}
+    for criterion in criteria:
+        blocks.setdefault(criterion.block, [criterion.measure])
+    if options.functions:
+        blocks["measures"] = [build_function_measure(name) for name in options.functions]
+    split = read_split(options.split, problems, options.root)
+    return split._replace(criteria=criteria, blocks=blocks)
+
+
+def build_study(split: Split, submissions: Iterable[Submission], options: SplitOptions) -> Study[SplitAnswer]:
+    gold_ids = list(map(hash_gold, split.questions))  # once: submissions are many
+    positions: Sequence[int] = range(len(split.questions))
+    if options.limit is not None:
+        with_rubric = [index for index in positions if split.questions[index].rubric]
+        positions = (with_rubric or positions)[: options.limit]
+    systems = []
+    for submitted in flatten(submission.systems for submission in submissions):
+        answers = []
+        for question, gold_id in zip(split.questions, gold_ids, strict=True):
+            prediction = submitted.predict(question)
+            scores = score_prediction(question, prediction)
+            answers.append(SplitAnswer(question, prediction, split, gold_id, scores=scores))
+        add_function_scores(submitted.title, answers, options.functions)
+        systems.append(
+            System(submitted.name, submitted.file, answers, submitted.warnings, submitted.submission)
+        )
+    return Study(
+        systems=systems,
+        measures=split.measures,
+        compared=split.measures,
+        criteria=split.criteria,
+        asked={system.title: positions for system in systems if options.asks_about(system)},
+        facets={facet: functools.partial(get_facet, facet) for facet in FACETS},
+        min_slice=MIN_SLICE,
+        find_lacking=find_lacking,
+    )
+
+
+def get_facet(facet: str, answer: SplitAnswer) -> str:
+    return cast("str", getattr(answer.question, facet))
+
+
+def check_system_names(
+    split: Split, submissions: Iterable[Submission], study: Study[SplitAnswer], options: SplitOptions
+) -> None:
+    """Raise UsageError if an option names a system that is not there, or a criterion judges none."""
+    names: list[str] = []
+    for submission in submissions:
+        names += submission.names
+        names += [join_folder(submission.name, name) for name in submission.names]
+    unknown = sorted(set(options.judge or ()).difference(names))
+    if unknown:
+        advice = suggest(unknown[0], names)
+        if not advice and find_families(unknown[0]):
+            advice = ": did you mean --model?"
+        raise UsageError(f"--judge: unknown system: {', '.join(unknown)}{advice}")
+    if options.criteria and study.systems and not study.asked:
+        raise UsageError("--criteria: none of these systems is judged: name one with --judge")
+    names += [submission.name for submission in submissions]
+    check_thresholds(options, names, split.measures)
+
+
+def choose_judged(study: Study[SplitAnswer], *, expects_model: bool) -> Study[SplitAnswer]:
+    """Return a study in which only those systems are judged that a model or people have scored."""
+    decided = {title for title, _, _ in study.decisions}
+    asked = {}
+    for title, positions in study.asked.items():
+        if expects_model or title in decided:
+            asked[title] = positions
+    return msgspec.structs.replace(study, asked=asked)
+
+
+def list_leftovers(split: Split, submissions: Iterable[Submission]) -> list[GradedSubmission]:
+    """Return those that earlier runs have graded, and this one has not: nothing of them is current."""
+    current = {fold_text(submission.output_folder) for submission in submissions}
+    leftovers = []
+    for name, path in find_files(GRADED_FOLDER.format(split=split.name), "*/").items():
+        folder = Path(path).as_posix()
+        if fold_text(folder) not in current:
+            problem = "no submission of the class has this name any more"
+            submission = Submission(name, output_folder=folder, problems=[problem])
+            leftovers.append(GradedSubmission(submission, ()))
+    return leftovers
+
+
+def build_changes_part(path: str | None, graded: GradedSplit) -> Part:
+    new = [system.name for system in graded.systems if system.name not in graded.changes_since]
+    return build_baseline_part(path, graded.changes_since, new)
+
+
+def warn_about_unused(graded: GradedSplit, *, is_class: bool) -> list[WarningRecord]:
+    """Return warnings about people's decisions that change nothing."""
+    warnings = []
+    used = set()
+    for system in graded.systems:
+        for answer in system.answers:
+            used |= {(system.title, answer.id, name) for name in answer.decisions}
+    unused = [f"{row[1]} of {row[0]}" for row in graded.inputs.people.overrides if row not in used]
+    if unused:
+        what = f"no effect on answers that are not judged: {shorten_names(unused)}"
+        warnings.append(WarningRecord(f"overrides: {what}"))
+    if used and is_class and graded.gradebook.measure is F1_MEASURE:
+        undecided = [row.title for row in graded.systems if row.find_missing(RUBRIC) or not list_scored(row)]
+        what = "no effect on points, which are F1: nothing is judged, and people have not decided on all"
+        warnings.append(WarningRecord(f"overrides: {what} answers of {shorten_names(undecided)}"))
+    return warnings
+
+
+def list_generators(answers: Iterable[SplitAnswer]) -> list[str]:
+    models = [answer.prediction.model for answer in answers if isinstance(answer.prediction.model, str)]
+    return [cut_text(model) for model in dict.fromkeys(models) if model.strip()]
+
+
+class SplitAnswer(Answer, gc=False):
     """One system's answer to one question. `scores` has those that can be computed for it, by measure."""
 
     question: Question
     prediction: Prediction
-    document: Document
+    split: Split
     gold_id: str
-    cited_doc_id: str = ""  # the document whose sentences the judge was shown
+
+    @property
+    def id(self) -> str:
+        return self.question.question_id
+
+    @property
+    def item_key(self) -> ItemKey:
+        return self.id, self.gold_id
+
+    @property
+    def cluster(self) -> str:
+        return self.question.doc_id
+
+    @property
+    def document(self) -> Document:
+        return self.split.find_gold(self.question)
 
     @property
     def gold(self) -> list[str]:
@@ -7071,18 +7516,19 @@ class GradedAnswer(Judged, gc=False):
     def top_document(self) -> str | None:
         return next(iter(self.prediction.retrieved_ids), None)
 
-    def identify(self, criterion: SplitCriterion) -> str:
-        """Return the ID that ties people's scores by a criterion to this answer."""
-        return hash_answer(self.question, self.prediction, covers_citations=criterion.needs_citations)
-
     @property
-    def id(self) -> str:
-        return self.question.question_id
+    def texts(self) -> dict[str, str]:
+        """The texts of a prompt."""
+        answer = self.prediction.answer[:MAX_ANSWER_CHARS]
+        return {"question": self.question.question, "gold": self.question.answer, "answer": answer}
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What measures of the user's own receive; nothing if the answer is missing."""
         return () if self.prediction is NO_PREDICTION else (self.question, self.prediction)
+
+    @property
+    def judge_arguments(self) -> tuple[Any, ...]:
+        return self.question, self.texts["answer"]
 
     @property
     def decisions(self) -> dict[str, Decision]:
@@ -7094,11 +7540,15 @@ class GradedAnswer(Judged, gc=False):
 
     @property
     def score(self) -> float | None:
-        return self.find_score(RUBRIC)
+        """The score by the rubric that counts; None without one."""
+        return None if self.find_failure(RUBRIC) else self.scores.get(ANSWER_MEASURE.name)
 
-    def find_score(self, criterion: Criterion) -> float | None:
-        """Return the score by a criterion that counts; None without one."""
-        return None if self.find_failure(criterion) else self.scores.get(criterion.measure.name)
+    def identify(self, criterion: Criterion) -> str:
+        """Return the ID that ties people's scores by a criterion to this answer."""
+        return hash_answer(self.question, self.prediction, covers_citations=criterion.needs_citations)
+
+    def find_flags(self) -> list[str]:
+        return find_flags(self.prediction.answer, self.question.question, self.question.answer)
 
     def sort_citations(self) -> dict[str, list[str]]:
         """Return gold and cited sentences by kind; none is invented if the document's are unknown."""
@@ -7113,6 +7563,22 @@ class GradedAnswer(Judged, gc=False):
                 kind = "not_in_gold" if known is None or name in known else "invented"
             citations[kind].append(name)
         return citations
+
+
+SplitSystem: TypeAlias = GradedSystem[SplitAnswer]
+
+
+def is_judged(system: SplitSystem) -> bool:
+    return RUBRIC in system.judged
+
+
+def list_scored(system: SplitSystem) -> list[SplitAnswer]:
+    """Return the answers with a score by the rubric that counts."""
+    return [answer for answer in system.answers if answer.score is not None]
+
+
+def list_judged_beside(system: SplitSystem) -> list[Criterion]:
+    return [criterion for criterion in system.judged if criterion is not RUBRIC]
 
 
 CITATION_KINDS = {  # with their titles
@@ -7144,12 +7610,11 @@ def hash_answer(question: Question, prediction: Prediction, *, covers_citations:
     return "a" + hash_json(texts)[:15]
 
 
-# -- Scores without a judge
+# -- Scores
 
 
-def score_answer(
-    question: Question, prediction: Prediction, document: Document, gold_id: str
-) -> GradedAnswer:
+def score_prediction(question: Question, prediction: Prediction) -> dict[str, float]:
+    """Return the scores that need no judge."""
     scores: dict[str, float] = {}
     retrieved = prediction.retrieved_ids
     for k, measure in RECALL_MEASURES.items():  # whole numbers, as there is one gold document
@@ -7158,146 +7623,80 @@ def score_answer(
         cited = citation_scores(question.evidence_sentences, prediction.evidence_sentences)
         for measure, score in zip(CITATION_MEASURES, cited, strict=True):
             scores[measure.name] = score
-    return GradedAnswer(question, prediction, document, gold_id, scores=scores)
+    return scores
+
+
+def combine_with_evidence(answer: SplitAnswer, score: float) -> dict[str, float]:
+    """Return the scores that rest on the one by the rubric."""
+    evidence = 0.0  # a missing prediction earns nothing, even if there is nothing to cite
+    if answer.prediction is not NO_PREDICTION:
+        evidence = evidence_score(answer.gold, answer.cited, answer.document.sentences)
+    combined = combine_scores(normalize_score(score), evidence)
+    return {EVIDENCE_MEASURE.name: evidence, COMBINED_MEASURE.name: combined}
+
+
+def find_lacking(answers: Sequence[SplitAnswer], judged: Iterable[Criterion]) -> set[str]:
+    return find_not_submitted(
+        judged,
+        has_retrieval=any(answer.prediction.retrieved_docs for answer in answers),
+        has_citations=any(answer.prediction.evidence_sentences for answer in answers),
+        has_gold=any(answer.question.evidence_sentences for answer in answers),
+    )
+
+
+def find_not_submitted(
+    judged: Iterable[Criterion], *, has_retrieval: bool, has_citations: bool, has_gold: bool
+) -> set[str]:
+    """Return the measures for which a system has submitted nothing."""
+    measures: list[Measure] = []
+    if not has_retrieval:
+        measures += RETRIEVAL_MEASURES
+    if not has_citations:
+        measures += [criterion.measure for criterion in judged if criterion.needs_citations]
+        if has_gold:  # without gold it is right to cite none
+            measures += [*CITATION_MEASURES, EVIDENCE_MEASURE]
+    return {measure.name for measure in measures}
+
+
+def add_obstacles(scores: Scores, not_submitted: set[str], incomplete: Iterable[Criterion]) -> None:
+    """Add what a system has submitted nothing for, and what lacks judgements."""
+    scores.not_submitted = not_submitted
+    for criterion in incomplete:
+        scores.obstacles |= dict.fromkeys(criterion.measure_names, State.MISSING_JUDGEMENTS)
+    scores.obstacles |= dict.fromkeys(not_submitted, State.NOT_SUBMITTED)
+    # The combined score is half evidence. Without any citation it still counts, as half of the answer score,
+    # but a difference to a system that cites would be called one of quality.
+    if EVIDENCE_MEASURE.name in not_submitted:
+        scores.obstacles[COMBINED_MEASURE.name] = State.NOT_SUBMITTED
 
 
 # -- What is judged
 
-NOT_JUDGED = Failure(State.NOT_JUDGED.value, asked=False)
 
-
-Getter: TypeAlias = Callable[["GradedAnswer"], Any]  # of a column of rows: what it says of an answer
-
-
-class SplitCriterion(Criterion, frozen=True, kw_only=True):
-    prepare: Callable[[Split, Question, Prediction], Case | None]  # None: nothing to judge, counts nowhere
-    block: str  # of the results file
-    csv_columns: Mapping[str, str]  # of the columns of its rows in the results, those of the CSV: their names
-    details: Mapping[str, Getter] = MappingProxyType({})  # further columns of its rows
-
-
-def build_answer_texts(question: Question, prediction: Prediction) -> dict[str, str]:
-    answer = prediction.answer[:MAX_ANSWER_CHARS]
-    return {"question": question.question, "gold": question.answer, "answer": answer}
-
-
-def prepare_rubric(_: Split, question: Question, prediction: Prediction) -> Case | None:
-    if question.rubric is None:
+def prepare_rubric(answer: SplitAnswer) -> Case | None:
+    rubric = answer.question.rubric
+    if rubric is None:
         return None
-    if is_blank(prediction.answer[:MAX_ANSWER_CHARS]):
-        return NO_ANSWER
-    return Task("rubric", build_answer_texts(question, prediction) | question.rubric.texts)
+    texts = answer.texts
+    return NO_ANSWER if is_blank(texts["answer"]) else Task("rubric", texts | rubric.texts)
 
 
 NOTHING_CITED = Judgement(0, "Nothing is cited.", is_certain=True)
 NONE_EXISTS = Judgement(0, "The document has none of the cited sentences.", is_certain=True)
 
 
-def prepare_support(split: Split, question: Question, prediction: Prediction) -> Case | None:
-    texts = build_answer_texts(question, prediction)
-    if is_blank(texts["answer"]):
+def prepare_support(answer: SplitAnswer) -> Case | None:
+    if is_blank(answer.texts["answer"]):
         return None
-    if not prediction.evidence_sentences:
-        lacks_citations = bool(question.evidence_sentences)
-        return NOTHING_CITED if lacks_citations else None
-    cited = find_cited_sentences(split, question, prediction)
+    if not answer.cited:
+        return NOTHING_CITED if answer.gold else None
+    cited = find_cited_sentences(answer)
     if cited.texts is None:
         return None
     if not cited.texts:
         return NONE_EXISTS
     sentences = "\n".join(f"{name}: {text}" for name, text in cited.texts.items())
-    shown = {"sentences": sentences[:MAX_ANSWER_CHARS], "doc_id": cited.doc_id}  # the judge sees no doc_id
-    return Task("support", texts | shown)
-
-
-def qualify_citations(answer: GradedAnswer, score: float) -> str:
-    """Return the cited document if it is not the gold one, and whether the cited IDs are wrong ones."""
-    text = ""
-    if answer.cited_doc_id not in ("", *answer.question.gold_ids):
-        text += f" by sentences of {answer.cited_doc_id}"
-    if answer.gold and score and not set(answer.gold) & set(answer.cited):
-        degree = "supported" if score == SUPPORT_MEASURE.highest else "partly supported"
-        text += f" (wrong by ID, {degree} by content)"
-    return text
-
-
-def get_normalized_score(answer: GradedAnswer) -> float | None:
-    score = answer.scores.get(ANSWER_MEASURE.name)
-    return None if score is None else normalize_score(score)
-
-
-def get_support(answer: GradedAnswer) -> Any:
-    scored = answer.find_decision(SUPPORT) or answer.find_judgement(SUPPORT)
-    return SUPPORT.find_word(scored.score) if scored else None
-
-
-OVERRIDE_COLUMNS = ("judge_score", "override_reason")
-
-
-def map_csv_columns(name: str) -> dict[str, str]:
-    """Return the columns of the CSV for a criterion beside the rubric, whose columns have no prefix."""
-    columns = {column: f"{name}_{column}" for column in ("failure", *OVERRIDE_COLUMNS)}
-    return {f"{name}_rationale": f"{name}_rationale", **columns}
-
-
-def build_criterion(
-    name: str, measure: Measure, prompt: str, own: OwnCriterion | None = None
-) -> SplitCriterion:
-    """Return a criterion of all answers. A blank one has the lowest score, without a judge."""
-
-    def prepare(_: Split, question: Question, prediction: Prediction) -> Case:
-        texts = build_answer_texts(question, prediction)
-        if own:
-            return prepare_own(own, texts)
-        return judge_blank(PROMPTS[prompt]) if is_blank(texts["answer"]) else Task(prompt, texts)
-
-    return SplitCriterion(
-        name=name,
-        measure=measure,
-        prompt=prompt,
-        prefix=f"{name}: ",
-        own=own,
-        prepare=prepare,
-        block=name,
-        csv_columns=map_csv_columns(name),
-    )
-
-
-RUBRIC = SplitCriterion(
-    name="answer",
-    measure=ANSWER_MEASURE,
-    prompt="rubric",
-    derived=(COMBINED_MEASURE.name,),
-    prepare=prepare_rubric,
-    block="llm_judge",
-    csv_columns={
-        name: name for name in ("answer_id", "answer_rationale", "failure", "flags", *OVERRIDE_COLUMNS)
-    },
-    details={
-        "answer_score_normalized": get_normalized_score,
-        EVIDENCE_MEASURE.name: lambda answer: answer.scores.get(EVIDENCE_MEASURE.name),
-        "evidence_method": lambda answer: choose_evidence_method(answer.gold, answer.document.sentences),
-        COMBINED_MEASURE.name: lambda answer: answer.scores.get(COMBINED_MEASURE.name),
-        "gold_sentences": attrgetter("gold"),
-        "pred_sentences": attrgetter("cited"),
-    },
-)
-SUPPORT = SplitCriterion(
-    name="support",
-    measure=SUPPORT_MEASURE,
-    prompt="support",
-    prefix="support: ",
-    prepare=prepare_support,
-    block="support",
-    csv_columns={"support": "support", **map_csv_columns("support")},
-    details={
-        "support": get_support,
-        "cited_doc_id": lambda answer: answer.cited_doc_id or None,
-        "pred_sentences": attrgetter("cited"),
-    },
-    needs_citations=True,
-)
-BUILT_IN_CRITERIA = {"support": SUPPORT}  # by the name that --criteria takes
+    return Task("support", answer.texts | {"sentences": sentences[:MAX_ANSWER_CHARS]})
 
 
 class CitedSentences(NamedTuple):
@@ -7305,12 +7704,13 @@ class CitedSentences(NamedTuple):
     texts: dict[str, str] | None  # by ID, in the document's order; None if its sentences are not known
 
 
-def find_cited_sentences(split: Split, question: Question, prediction: Prediction) -> CitedSentences:
+def find_cited_sentences(answer: SplitAnswer) -> CitedSentences:
     """Return the cited sentences of the gold document, or of the first retrieved one if it has as many."""
-    best = CitedSentences(question.doc_id, None)
-    cited = set(prediction.evidence_sentences)
-    for doc_id in dict.fromkeys([question.doc_id, *prediction.retrieved_ids[:1]]):
-        known = split.find_document(doc_id).sentences
+    gold_id = answer.question.doc_id
+    best = CitedSentences(gold_id, None)
+    cited = set(answer.prediction.evidence_sentences)
+    for doc_id in dict.fromkeys([gold_id, *answer.prediction.retrieved_ids[:1]]):
+        known = answer.split.find_document(doc_id).sentences
         if known is not None:
             texts = {name: text for name, text in known.items() if name in cited}
             if best.texts is None or len(texts) >= max(len(best.texts), 1):
@@ -7318,10 +7718,87 @@ def find_cited_sentences(split: Split, question: Question, prediction: Predictio
     return best
 
 
-def read_criteria(
-    options: SplitOptions, functions: Collection[str], problems: list[str]
-) -> list[SplitCriterion]:
-    named: dict[str, SplitCriterion] = {}
+def find_cited_document(answer: SplitAnswer) -> str | None:
+    """Return the document whose sentences the judge was shown."""
+    is_shown = isinstance(prepare_support(answer), Task)
+    return find_cited_sentences(answer).doc_id if is_shown else None
+
+
+def qualify_citations(answer: SplitAnswer, score: float) -> str:
+    """Return the cited document if it is not the gold one, and whether the cited IDs are wrong ones."""
+    text = ""
+    doc_id = find_cited_document(answer)
+    if doc_id and doc_id not in answer.question.gold_ids:
+        text += f" by sentences of {doc_id}"
+    if answer.gold and score and not set(answer.gold) & set(answer.cited):
+        degree = "supported" if score == SUPPORT_MEASURE.highest else "partly supported"
+        text += f" (wrong by ID, {degree} by content)"
+    return text
+
+
+def build_criterion(name: str, measure: Measure, prompt: str, own: OwnCriterion | None = None) -> Criterion:
+    """Return a criterion of all answers. A blank one has the lowest score, without a judge."""
+
+    def prepare(answer: SplitAnswer) -> Case:
+        texts = answer.texts
+        if own:
+            return prepare_own(own, texts)
+        return judge_blank(PROMPTS[prompt]) if is_blank(texts["answer"]) else Task(prompt, texts)
+
+    return Criterion(
+        name=name, measure=measure, prompt=prompt, prefix=f"{name}: ", own=own, prepare=prepare, block=name
+    )
+
+
+def get_normalized_score(answer: SplitAnswer) -> float | None:
+    score = answer.scores.get(ANSWER_MEASURE.name)
+    return None if score is None else normalize_score(score)
+
+
+def get_support(answer: SplitAnswer) -> Any:
+    scored = answer.find_decision(SUPPORT) or answer.find_judgement(SUPPORT)
+    return SUPPORT.find_word(scored.score) if scored else None
+
+
+RUBRIC = Criterion(
+    name="answer",
+    measure=ANSWER_MEASURE,
+    prompt="rubric",
+    derived=(COMBINED_MEASURE.name,),
+    prepare=prepare_rubric,
+    derive=combine_with_evidence,
+    block="llm_judge",
+    columns=(
+        Column("answer_score_normalized", get_normalized_score),
+        Column(EVIDENCE_MEASURE.name, lambda answer: answer.scores.get(EVIDENCE_MEASURE.name)),
+        Column(
+            "evidence_method",
+            lambda answer: choose_evidence_method(answer.gold, answer.document.sentences),
+        ),
+        Column(COMBINED_MEASURE.name, lambda answer: answer.scores.get(COMBINED_MEASURE.name)),
+        Column("gold_sentences", attrgetter("gold")),
+        Column("pred_sentences", attrgetter("cited")),
+    ),
+)
+SUPPORT = Criterion(
+    name="support",
+    measure=SUPPORT_MEASURE,
+    prompt="support",
+    prefix="support: ",
+    prepare=prepare_support,
+    block="support",
+    columns=(
+        Column("support", get_support, csv="support"),
+        Column("cited_doc_id", find_cited_document),
+        Column("pred_sentences", attrgetter("cited")),
+    ),
+    needs_citations=True,
+)
+BUILT_IN_CRITERIA = {"support": SUPPORT}  # by the name that --criteria takes
+
+
+def read_criteria(options: SplitOptions, problems: list[str]) -> list[Criterion]:
+    named: dict[str, Criterion] = {}
     values = []
     for value in options.criteria:
         if isinstance(value, str) and value in BUILT_IN_CRITERIA:
@@ -7331,11 +7808,11 @@ def read_criteria(
         if advice and not os.path.exists(os.path.join(options.root, str(value))):
             raise UsageError(f"--criteria {value}: unknown criterion{advice}")
         values.append(value)
-    own = read_own_criteria(values, options.root, collect_taken_names().union(functions), problems)
+    own = read_own_criteria(values, options.root, collect_taken_names().union(options.functions), problems)
     return [RUBRIC, *named.values(), *map(build_own_criterion, own)]
 
 
-def build_own_criterion(own: OwnCriterion) -> SplitCriterion:
+def build_own_criterion(own: OwnCriterion) -> Criterion:
     measure = build_own_measure(own, f"{own.name}_score", f"avg_{own.name}")
     return build_criterion(own.name, measure, name_own_prompt(own), own)
 
@@ -7344,138 +7821,21 @@ def collect_taken_names() -> set[str]:
     """Return the names that a measure, a column or a block of the results has already."""
     built_in = [RUBRIC, *BUILT_IN_CRITERIA.values()]
     measures = [*flatten(SPLIT_BLOCKS.values()), *(criterion.measure for criterion in built_in)]
-    columns = list_csv_header(measures, built_in)
+    columns = list_csv_columns(measures, built_in, has_repeats=True)
     names = {*SPLIT_BLOCKS, *columns, *(criterion.block for criterion in built_in)}
     names |= {"measures", "slices", "run", "baseline", "comparison"}  # the other blocks
     names |= {re.sub("_(score|rationale|failure)$", "", column) for column in columns}  # of a criterion
     return names | {measure.title.lower().removesuffix(" %") for measure in measures}
 
 
-def list_cases(
-    split: Split, system: System, criterion: SplitCriterion, limit: int | None
-) -> Iterator[tuple[int, Case]]:
-    """Yield what there is to judge by a criterion; a limit takes the first questions that have rubrics."""
-    positions: Sequence[int] = range(len(split.questions))
-    if limit is not None:
-        with_rubric = [index for index in positions if split.questions[index].rubric]
-        positions = (with_rubric or positions)[:limit]
-    for position in positions:
-        question = split.questions[position]
-        case = criterion.prepare(split, question, system.predict(question))
-        if case is not None:
-            yield position, case
-
-
-class Scorer(Enum):
-    """Who has scored a system's answers by a criterion.
-
-    What a model has missed counts 0, so that a lost call never helps. If people alone have scored, an answer
-    on which they have not decided has no score. If a model was to judge and nobody has, the answers say so:
-    that keeps points blank and the exit code at 3.
-    """
-
-    MODEL = "model"
-    PEOPLE = "people"
-    NOBODY = "nobody"
-
-
-def find_scorer(counted: Collection[Outcome | Decision], *, expects_model: bool) -> Scorer:
-    judged = [row.judged if isinstance(row, Decision) else row for row in counted]
-    if expects_model and (not judged or any(row.asked for row in judged if row)):
-        return Scorer.MODEL
-    return Scorer.PEOPLE if any(isinstance(row, Decision) for row in counted) else Scorer.NOBODY
-
-
-def add_outcomes(
-    system: System,
-    criterion: SplitCriterion,
-    cases: Iterable[tuple[int, Case]],
-    outcomes: Outcomes,
-    decisions: Mapping[DecisionKey, Decision],
-    *,
-    expects_model: bool,
-) -> None:
-    """Add scores by a criterion: people's, and those of the model if one was to judge."""
-    counted: list[Outcome | Decision] = []
-    answers = []
-    for position, case in cases:
-        answer = system.answers[position]
-        answers.append(answer)
-        if isinstance(case, Task):
-            answer.cited_doc_id = answer.cited_doc_id or case.texts.get("doc_id", "")
-            case = outcomes.get(RequestId(system.title, position, criterion.name), NOT_JUDGED)
-        decision = decisions.get((system.title, answer.id, criterion.name))
-        counted.append(msgspec.structs.replace(decision, judged=case) if decision else case)
-    scorer = find_scorer(counted, expects_model=expects_model)
-    if scorer is not Scorer.NOBODY:
-        system.judged.append(criterion)
-    elif not expects_model:
-        return
-    for answer, outcome in zip(answers, counted, strict=True):
-        question = answer.question
-        answer.outcomes[criterion.name] = outcome
-        if scorer is not Scorer.NOBODY:
-            answer.flags = find_flags(answer.prediction.answer, question.question, question.answer)
-        if scorer is Scorer.MODEL or not isinstance(outcome, Failure):
-            answer.scores[criterion.measure.name] = outcome.score
-
-
-def add_combined_scores(system: System) -> None:
-    for answer in system.answers:
-        score = answer.scores.get(ANSWER_MEASURE.name)
-        if score is not None:
-            evidence = 0.0  # a missing prediction earns nothing, even if there is nothing to cite
-            if answer.prediction is not NO_PREDICTION:
-                evidence = evidence_score(answer.gold, answer.cited, answer.document.sentences)
-            answer.scores[EVIDENCE_MEASURE.name] = evidence
-            answer.scores[COMBINED_MEASURE.name] = combine_scores(normalize_score(score), evidence)
-
-
-def collect_scores(system: System) -> Scores:
-    scores = Scores()
-    for measure in flatten(system.blocks.values()):
-        column = [answer.scores.get(measure.name, np.nan) for answer in system.answers]
-        scores.values[measure.name] = np.array(column, np.float64)
-    filled = {  # what any row of the results has
-        "retrieved_top_1": any(answer.prediction.retrieved_docs for answer in system.answers),
-        "pred_sentences": any(answer.prediction.evidence_sentences for answer in system.answers),
-        "gold_sentences": any(answer.question.evidence_sentences for answer in system.answers),
-    }
-    add_obstacles(scores, [filled], system.judged, filter(system.find_missing, system.judged))
-    return scores
-
-
-def add_obstacles(
-    scores: Scores,
-    rows: Collection[Mapping[str, Any]],
-    judged: Iterable[Criterion],
-    incomplete: Iterable[Criterion],
-) -> None:
-    """Add what a system has submitted nothing for, by the rows of its results, and what lacks judgements."""
-    measures: list[Measure] = []
-    if not any(row.get("retrieved_top_1") for row in rows):
-        measures += RETRIEVAL_MEASURES
-    if not any(row.get("pred_sentences") for row in rows):
-        measures += [criterion.measure for criterion in judged if criterion.needs_citations]
-        if any(row.get("gold_sentences") for row in rows):  # without gold it is right to cite none
-            measures += [*CITATION_MEASURES, EVIDENCE_MEASURE]
-    scores.not_submitted = {measure.name for measure in measures}
-    for criterion in incomplete:
-        scores.obstacles |= dict.fromkeys(criterion.measure_names, State.MISSING_JUDGEMENTS)
-    scores.obstacles |= dict.fromkeys(scores.not_submitted, State.NOT_SUBMITTED)
-    # The combined score is half evidence. Without any citation it still counts, as half of the answer score,
-    # but a difference to a system that cites would be called one of quality.
-    if EVIDENCE_MEASURE.name in scores.not_submitted:
-        scores.obstacles[COMBINED_MEASURE.name] = State.NOT_SUBMITTED
-
-
 # -- The results file
 
 
-def build_results(split: Split, system: System, judging: Judging) -> dict[str, Any]:
+def build_results(split: Split, system: SplitSystem, judging: Judging) -> dict[str, Any]:
     answers = system.answers
     cited = [answer for answer in answers if F1_MEASURE.name in answer.scores]
-    results: dict[str, Any] = summarize_blocks(system, system.means)
+    blocks = list_blocks(split, system)
+    results: dict[str, Any] = summarize_blocks(blocks, system.means)
     for measure in RECALL_MEASURES.values():
         results["retrieval"][measure.name] = sum(answer.scores[measure.name] for answer in answers)
     results["retrieval"] |= {
@@ -7494,34 +7854,43 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
         ),
     }
     for criterion in system.judged:
-        results[criterion.block] |= build_judge_results(split, system, criterion, judging)
-    if system.is_judged:
+        measures = split.blocks[criterion.block]
+        results[criterion.block] |= build_judge_results(system, criterion, measures, judging)
+    if is_judged(system):
         n_rubrics = sum(question.rubric is not None for question in split.questions)
         results["llm_judge"] |= {"questions_with_rubrics": n_rubrics, "lambda_weight": ANSWER_WEIGHT}
     results["slices"] = {}
     for facet, slices in system.slices.items():
         results["slices"][facet] = {}
-        for value, means in slices.items():
+        for value, (_, means) in slices.items():
             n_questions = means[RETRIEVAL_MEASURES[0].name].n
-            results["slices"][facet][value] = {"questions": n_questions, **summarize_blocks(system, means)}
+            results["slices"][facet][value] = {"questions": n_questions, **summarize_blocks(blocks, means)}
     return results
 
 
-def summarize_blocks(system: System, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
-    return {block: summarize_means(means, measures) for block, measures in system.blocks.items()}
+def list_blocks(split: Split, system: SplitSystem) -> dict[str, Sequence[Measure]]:
+    """Return the blocks of a system's results: without those of criteria by which it is not judged."""
+    unjudged = [criterion.block for criterion in split.criteria if criterion not in system.judged]
+    return {block: measures for block, measures in split.blocks.items() if block not in unjudged}
+
+
+def summarize_blocks(
+    blocks: Mapping[str, Sequence[Measure]], means: Mapping[str, Mean]
+) -> dict[str, dict[str, Any]]:
+    return {block: summarize_means(means, measures) for block, measures in blocks.items()}
 
 
 def build_judge_results(
-    split: Split, system: System, criterion: SplitCriterion, judging: Judging
+    system: SplitSystem, criterion: Criterion, measures: Sequence[Measure], judging: Judging
 ) -> dict[str, Any]:
     score = criterion.measure.name
     rows = [answer for answer in system.answers if score in answer.scores or answer.find_failure(criterion)]
     scored = [answer for answer in rows if score in answer.scores]
-    columns = list_columns(criterion, split.has_repeats)
+    columns = list_columns(criterion, has_repeats=judging.repeats > 1)
     return {
         "total_questions": len(system.answers),
         "questions_scored": len(scored),
-        **sum_scores(scored, split.blocks[criterion.block]),
+        **sum_scores(scored, measures),
         "prompt_hash": criterion.prompt_hash,
         "requested_model": judging.requested_model,
         "judge_model": judging.model,
@@ -7530,15 +7899,11 @@ def build_judge_results(
         "unjudged_questions": list_ids(system.find_missing(criterion, asked=False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
         "usage": summarize_usage(judging, [answer.find_judgement(criterion) for answer in rows]),
-        "per_question": ({name: get(answer) for name, get in columns.items()} for answer in rows),
+        "per_question": ({column.name: column.get(answer) for column in columns} for answer in rows),
     }
 
 
-def list_answers(systems: Iterable[System]) -> list[GradedAnswer]:
-    return list(flatten(system.answers for system in systems))
-
-
-def list_ids(answers: Iterable[GradedAnswer]) -> list[str]:
+def list_ids(answers: Iterable[Answer]) -> list[str]:
     return [answer.id for answer in answers]
 
 
@@ -7556,7 +7921,7 @@ def summarize_means(means: Mapping[str, Mean], measures: Sequence[Measure]) -> d
     return block | ({"ci95_reason": reasons} if reasons else {})
 
 
-def sum_scores(answers: Sequence[GradedAnswer], measures: Iterable[Measure]) -> dict[str, float]:
+def sum_scores(answers: Sequence[Answer], measures: Iterable[Measure]) -> dict[str, float]:
     sums = {}
     for measure in measures:
         key = f"{measure.name.removesuffix('_raw')}_sum"
@@ -7564,7 +7929,7 @@ def sum_scores(answers: Sequence[GradedAnswer], measures: Iterable[Measure]) -> 
     return sums
 
 
-def build_row(answer: GradedAnswer, measures: Iterable[Measure], **further: Any) -> Mapping[str, Any]:
+def build_row(answer: SplitAnswer, measures: Iterable[Measure], **further: Any) -> Mapping[str, Any]:
     return {
         "question_id": answer.id,
         "gold_id": answer.gold_id,
@@ -7574,33 +7939,32 @@ def build_row(answer: GradedAnswer, measures: Iterable[Measure], **further: Any)
     }
 
 
-def list_columns(criterion: SplitCriterion, has_repeats: bool) -> dict[str, Getter]:
-    """Return the columns of what results say of an answer by a criterion."""
-    name = criterion.name
+def list_columns(criterion: Criterion, *, has_repeats: bool) -> list[Column]:
+    """Return the columns of what results and CSV say of an answer by a criterion."""
     measure = criterion.measure.name
+    prefix = "" if criterion is RUBRIC else f"{criterion.name}_"
 
-    def get_judge_score(answer: GradedAnswer) -> float | None:
+    def get_judge_score(answer: SplitAnswer) -> float | None:
         judgement = answer.find_judgement(criterion)
         return judgement.score if judgement else None
 
-    def get_override_reason(answer: GradedAnswer) -> str | None:
+    def get_override_reason(answer: SplitAnswer) -> str | None:
         decision = answer.find_decision(criterion)
         return decision.reason if decision else None
 
-    columns: dict[str, Getter] = {
-        "question_id": attrgetter("id"),
-        "gold_id": attrgetter("gold_id"),
-        "answer_id": lambda answer: answer.identify(criterion),
-        measure: lambda answer: answer.scores.get(measure),
-        f"{name}_rationale": lambda answer: answer.find_rationale(criterion),
-        "failure": lambda answer: answer.explain_failures([criterion]),
-        **criterion.details,
-        "judge_score": get_judge_score,
-        "override_reason": get_override_reason,
-    }
-    if has_repeats:
-        columns[f"{name}_repeats"] = lambda answer: answer.list_repeats(criterion)
-    return {**columns, "flags": attrgetter("flags")}
+    return [
+        Column("question_id", attrgetter("id")),
+        Column("gold_id", attrgetter("gold_id")),
+        Column("answer_id", lambda answer: answer.identify(criterion), csv="" if prefix else "answer_id"),
+        Column(measure, lambda answer: answer.scores.get(measure)),
+        *criterion.columns,
+        *list_judge_columns(criterion),
+        Column("failure", lambda answer: answer.explain_failures([criterion]), csv=f"{prefix}failure"),
+        Column("flags", attrgetter("flags"), csv="" if prefix else "flags"),
+        Column("judge_score", get_judge_score, csv=f"{prefix}judge_score"),
+        Column("override_reason", get_override_reason, csv=f"{prefix}override_reason"),
+        *list_repeat_columns(criterion, has_repeats=has_repeats),
+    ]
 
 
 def summarize_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> dict[str, Any]:
@@ -7663,9 +8027,15 @@ def restore_run(
     stored = [JsonRow(file.name, row, key=f"{name}: {question_id}") for question_id, row in rows.items()]
     scores = restore_scores(stored, measures, problems)
     scores.judges = judges
-    add_obstacles(scores, rows.values(), criteria, incomplete)
-    item_keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
-    return EarlierRun(file.source, item_keys, scores, measures)
+    not_submitted = find_not_submitted(
+        criteria,
+        has_retrieval=any(row.get("retrieved_top_1") for row in rows.values()),
+        has_citations=any(row.get("pred_sentences") for row in rows.values()),
+        has_gold=any(row.get("gold_sentences") for row in rows.values()),
+    )
+    add_obstacles(scores, not_submitted, incomplete)
+    keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
+    return EarlierRun(file.source, list(number_copies(keys)), scores, measures)
 
 
 def find_criterion(block: str) -> Criterion | None:
@@ -7755,7 +8125,7 @@ class AnswerIndex(NamedTuple):
     # What a row may call a system -> its title. A submission's name is also that of its only system.
     titles: dict[str, str]
     questions: set[str]  # their IDs
-    criteria: dict[str, SplitCriterion]  # by what a row may call them
+    criteria: dict[str, Criterion]  # by what a row may call them
     # Equal answers by whether their citations count, and by ID
     copies: dict[tuple[bool, str], list[AnswerKey]]
     judged: set[AnswerKey]  # that a decision on all equal answers is about
@@ -7765,20 +8135,23 @@ RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
 
 
 def read_people(
-    split: Split, submissions: Sequence[Submission], options: SplitOptions, problems: list[str]
+    split: Split,
+    submissions: Sequence[Submission],
+    study: Study[SplitAnswer],
+    path: str | None,
+    problems: list[str],
 ) -> People:
     """Read the named file of decisions, or the usual one if that is a file and no link."""
     people = People()
-    path = options.overrides
     if path is None:
         usual = os.path.join(split.root, OVERRIDES_FILE.format(split=split.name))
         path = usual if os.path.isfile(usual) and not os.path.islink(usual) else "none"
     if path != "none":
-        read_overrides(path, people, index_answers(split, submissions, options), problems)
+        read_overrides(path, people, index_answers(split, submissions, study), problems)
     return people
 
 
-def index_answers(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> AnswerIndex:
+def index_answers(split: Split, submissions: Sequence[Submission], study: Study[SplitAnswer]) -> AnswerIndex:
     questions = {question.question_id for question in split.questions}
     criteria = {fold_text(criterion.name): criterion for criterion in split.criteria}
     index = AnswerIndex({}, questions, criteria | RUBRIC_NAMES, defaultdict(list), set())
@@ -7789,14 +8162,15 @@ def index_answers(split: Split, submissions: Sequence[Submission], options: Spli
         for name in (*submission.names, *submission.files):
             title = join_folder(submission.name, name)
             index.titles[title] = title
-        for system, question in itertools.product(submission.systems, split.questions):
-            prediction = system.predict(question)
-            answer = AnswerKey(system.title, question.question_id)
+    for system in study.systems:
+        for answer in system.answers:
+            key = AnswerKey(system.title, answer.id)
             for covers in forms:
-                answer_id = hash_answer(question, prediction, covers_citations=covers)
-                index.copies[covers, answer_id].append(answer)
-            if question.rubric and not is_blank(prediction.answer) and options.asks_about(system):
-                index.judged.add(answer)
+                answer_id = hash_answer(answer.question, answer.prediction, covers_citations=covers)
+                index.copies[covers, answer_id].append(key)
+            is_written = not is_blank(answer.prediction.answer)
+            if answer.question.rubric and is_written and system.title in study.asked:
+                index.judged.add(key)
     return index
 
 
@@ -7894,15 +8268,14 @@ def fold_cell(name: str) -> str:
 # -- The label sheet
 
 
-def build_label_sheet(questions: Iterable[Question], systems: Iterable[System], n_drawn: int) -> str:
+def build_label_sheet(systems: Iterable[System[SplitAnswer]], n_drawn: int) -> str:
     """Return a CSV for people to score answers in, not knowing whose. Raises UsageError without any."""
     rows = {}
-    rubrics = [question for question in questions if question.rubric]
-    for system, question in itertools.product(systems, rubrics):
-        prediction = system.predict(question)
-        if not is_blank(prediction.answer):
-            draw = compute_draw(system.title, question.question_id, hash_gold(question))
-            rows[draw] = build_sheet_row(question, prediction)
+    for system in systems:
+        for answer in system.answers:
+            if answer.question.rubric and not is_blank(answer.prediction.answer):
+                draw = compute_draw(system.title, answer.id, answer.gold_id)
+                rows[draw] = build_sheet_row(answer)
     if not rows:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
     drawn = {row["answer_id"]: list(row.values()) for _, row in sorted(rows.items())[:n_drawn]}
@@ -7916,17 +8289,17 @@ def compute_draw(title: str, question_id: str, gold_id: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-def build_sheet_row(question: Question, prediction: Prediction) -> dict[str, object]:
-    rubric = question.rubric or Rubric()
-    text = prediction.answer[:MAX_ANSWER_CHARS]
-    if len(prediction.answer) > MAX_ANSWER_CHARS:
+def build_sheet_row(answer: SplitAnswer) -> dict[str, object]:
+    rubric = answer.question.rubric or Rubric()
+    text = answer.texts["answer"]
+    if len(answer.prediction.answer) > MAX_ANSWER_CHARS:
         text += "\n[cut off, as for the judge]"
     return {
-        "answer_id": hash_answer(question, prediction),
-        "question_id": question.question_id,
+        "answer_id": answer.identify(RUBRIC),
+        "question_id": answer.id,
         "criterion": RUBRIC.name,
-        "question": question.question,
-        "gold_answer": question.answer,
+        "question": answer.question.question,
+        "gold_answer": answer.question.answer,
         "answer": text,
         "rubric": rubric.description,
         **{f"level_{level}": words for level, words in zip(RUBRIC_LEVELS, rubric.level_texts, strict=True)},
@@ -7944,7 +8317,12 @@ def build_sheet_row(question: Question, prediction: Prediction) -> dict[str, obj
 # -- The class: leaderboard, grades, questions
 
 LEADERBOARD_MEASURES = (COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE, *RETRIEVAL_MEASURES)
-COUNTS = {"Judged": "scored", "Missing": "missing", "Flagged": "flagged", "Overridden": "overridden"}
+COUNTS: Mapping[str, Callable[[SplitSystem], list[SplitAnswer]]] = {
+    "Judged": list_scored,
+    "Missing": lambda system: system.find_missing(RUBRIC),
+    "Flagged": lambda system: system.flagged,
+    "Overridden": lambda system: [answer for answer in system.answers if answer.decisions],
+}
 NOT_ON_CONSOLE = {*COUNTS, "Warnings", "Status", "Reason", *(row.title for row in RETRIEVAL_MEASURES)}
 
 
@@ -7964,13 +8342,14 @@ class Concern(Enum):
 
 
 ODDITIES = (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM, BROAD)  # data warnings that are concerns
-NO_SYSTEM = System("", "", InputFile("", ""), Predictions({}, [], [], []))  # of a submission without any
+# The system of a submission without any
+NO_SYSTEM: SplitSystem = GradedSystem(System("", InputFile("", "")), (), places=np.zeros(0, np.intp))
 
 
 class Grade(NamedTuple):
     """A submission's grade: 100 times the mean of a measure of the system that counts."""
 
-    system: System  # NO_SYSTEM if none is graded
+    system: SplitSystem  # NO_SYSTEM if none is graded
     measure: Measure
     judged_by: JudgedBy
     obstacle: str  # that keeps it from having points
@@ -8010,13 +8389,15 @@ class Gradebook(msgspec.Struct):
     """A graded class. The current directory is one, too, of a single submission."""
 
     split: Split
-    submissions: Sequence[Submission]
+    submissions: Sequence[GradedSubmission]
     judging: Judging
     people: People
+    measure: Measure  # of which points are
+    judge: str  # the model that judges the class, perhaps in the last run; "" for none
     grades: dict[str, Grade]  # by submission
     notice: Notice  # what differs from the last run
     concerns: dict[Concern, list[LinkCell]] = {}  # of all: whose it is, with a link, and a note
-    equal_groups: Sequence[Sequence[System]] = ()  # with the same predictions
+    equal_groups: Sequence[Sequence[SubmittedSystem]] = ()  # with the same predictions
     medians: dict[str, Mean] = {}  # of the means by measure
     median: float | None = None  # of the points
 
@@ -8025,32 +8406,34 @@ class BoardRow(NamedTuple):
     """A row of the leaderboard: a system, or a submission of which a system or all cannot be graded."""
 
     submission: Submission
-    system: System
+    system: SplitSystem
     reason: str  # why it has no rank, or a rank with missing judgements
     rank: int | None = None
 
 
-def choose_measure(systems: Sequence[System]) -> Measure:
+def choose_measure(systems: Sequence[SplitSystem]) -> Measure:
     """Return the measure that ranks: combined, answer if nothing is cited, F1 without answer scores.
 
     A board may rank by answer alone, points may not: the first late student who cites would change them all.
     """
     if not has_answer_scores(systems):
         return F1_MEASURE
-    judged = [system for system in systems if system.scored]
+    judged = list(filter(list_scored, systems))
     has_evidence = any(system.find_mean(EVIDENCE_MEASURE).is_submitted for system in judged)
     return COMBINED_MEASURE if has_evidence else ANSWER_MEASURE
 
 
-def has_answer_scores(systems: Sequence[System]) -> bool:
+def has_answer_scores(systems: Sequence[SplitSystem]) -> bool:
     """Return whether a model has judged, or people all answers of a system of each submission."""
-    if any(answer.judgement not in (None, NO_ANSWER) for answer in list_answers(systems)):
+    answers = flatten(system.answers for system in systems)
+    if any(answer.judgement not in (None, NO_ANSWER) for answer in answers):
         return True
-    decided = {system.submission for system in systems if system.scored and not system.missing}
-    return bool(decided) and decided == {system.submission for system in systems}
+    decided = [system for system in systems if list_scored(system) and not system.find_missing(RUBRIC)]
+    owners = {system.system.submission for system in decided}
+    return bool(owners) and owners == {system.system.submission for system in systems}
 
 
-def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[BoardRow]]:
+def rank_submissions(submissions: Sequence[GradedSubmission]) -> tuple[Measure, list[BoardRow]]:
     """Return the measure that ranks, and all rows: best first, without a rank last."""
     measure = choose_measure(list(flatten(submission.systems for submission in submissions)))
     parts = (EVIDENCE_MEASURE, measure) if measure is COMBINED_MEASURE else (measure,)
@@ -8059,28 +8442,53 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
     for submission in submissions:
         for system in submission.systems:
             reason = ""
-            if measure is not F1_MEASURE and not system.scored:
+            if measure is not F1_MEASURE and not list_scored(system):
                 reason = State.NOT_JUDGED.value
             elif not all(system.find_mean(part).is_submitted for part in parts):
                 reason = "no citations"
             values[system.title] = None if reason else system.find_mean(measure).value
-            if system.missing:
-                reason = f"{State.MISSING_JUDGEMENTS.value}: {len(system.missing)}"
-            rows[system.title] = BoardRow(submission, system, reason)
+            missing = system.find_missing(RUBRIC)
+            if missing:
+                reason = f"{State.MISSING_JUDGEMENTS.value}: {len(missing)}"
+            rows[system.title] = BoardRow(submission.submission, system, reason)
     ranks = rank_systems(dict(sorted(values.items())))
     ranked = [rows[title]._replace(rank=rank) for title, rank in ranks.items()]
-    faulty = [submission for submission in submissions if submission.problems]
+    faulty = [row.submission for row in submissions if row.submission.problems]
     return measure, ranked + [BoardRow(row, NO_SYSTEM, row.reasons[0]) for row in faulty]
+
+
+def build_gradebook(
+    inputs: SplitInputs,
+    submissions: Sequence[GradedSubmission],
+    judging: Judging,
+    *,
+    needs_scores: bool,
+    limit: int | None,
+) -> Gradebook:
+    # One measure for all, or points would not be comparable; never answer alone (see choose_measure)
+    systems = list(flatten(submission.systems for submission in submissions))
+    is_combined = needs_scores or has_answer_scores(systems)
+    measure = COMBINED_MEASURE if is_combined else F1_MEASURE
+    judged_by = judging.sign(RUBRIC)
+    grades = {}
+    for row in submissions:
+        last = inputs.last.grades.get(row.name, NO_LAST_GRADE)
+        grades[row.name] = build_grade(inputs.split, row, measure, judged_by, last, limit)
+    notice = compare_with_last(inputs.split, grades, inputs.last)
+    judge = judging.model or (inputs.last.judge if needs_scores else "")
+    gradebook = Gradebook(inputs.split, submissions, judging, inputs.people, measure, judge, grades, notice)
+    complete_gradebook(gradebook)
+    return gradebook
 
 
 def complete_gradebook(gradebook: Gradebook) -> None:
     """Add what needs attention, to the gradebook and to each grade, and the medians."""
     split = gradebook.split
     grades = gradebook.grades
-    gradebook.equal_groups = find_equal_predictions(gradebook.submissions)
+    gradebook.equal_groups = find_equal_predictions([row.submission for row in gradebook.submissions])
     concerns = gradebook.concerns
     concerns |= {concern: [] for concern in Concern}
-    pages = {submission.name: submission.link_page(split) for submission in gradebook.submissions}
+    pages = {row.name: row.submission.link_page(split) for row in gradebook.submissions}
     for name, note in gradebook.notice.cases:
         cell = LinkCell(name, pages.get(name, ""), note)
         concerns[Concern.CHANGED].append(cell)
@@ -8098,7 +8506,12 @@ def complete_gradebook(gradebook: Gradebook) -> None:
 
 
 def build_grade(
-    split: Split, submission: Submission, measure: Measure, judged_by: JudgedBy, limit: int | None
+    split: Split,
+    submission: GradedSubmission,
+    measure: Measure,
+    judged_by: JudgedBy,
+    last: LastGrade,
+    limit: int | None,
 ) -> Grade:
     """Grade a submission. There are no points before all is judged that could change them."""
     system = choose_system(submission, measure)
@@ -8109,13 +8522,13 @@ def build_grade(
         obstacle = State.NOT_GRADED.value
     elif measure is F1_MEASURE:
         obstacle = ""  # no judgement can change it
-    elif any(rival.missing for rival in rivals):
+    elif any(rival.find_missing(RUBRIC) for rival in rivals):
         obstacle = State.MISSING_JUDGEMENTS.value
-    elif not system.scored:
+    elif not list_scored(system):
         obstacle = State.NOT_JUDGED.value
     elif limit is not None and limit < n_rubrics:
         obstacle = f"{State.JUDGED_IN_PART.value}, {limit} of {n_rubrics} questions (--limit)"
-    return Grade(system, measure, judged_by, obstacle, submission.last, {})
+    return Grade(system, measure, judged_by, obstacle, last, {})
 
 
 def find_median(values: Iterable[float | None]) -> float | None:
@@ -8123,17 +8536,18 @@ def find_median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if len(known) > 1 else None
 
 
-def list_concerns(gradebook: Gradebook, submission: Submission) -> Iterator[tuple[Concern, LinkCell]]:
+def list_concerns(gradebook: Gradebook, graded: GradedSubmission) -> Iterator[tuple[Concern, LinkCell]]:
     """Yield what needs attention about a submission, for the box on the leaderboard and for its grade."""
     split = gradebook.split
+    submission = graded.submission
     page = submission.link_page(split)
     for reason in submission.reasons:
         yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
     for notice in submission.notices:
         yield Concern.BESIDE, LinkCell(submission.name, page, notice._replace(file="").describe())
-    for system in submission.systems:
+    for submitted, system in zip(submission.systems, graded.systems, strict=True):
         title = system.title if len(submission.systems) > 1 else submission.name
-        for oddity in system.oddities:
+        for oddity in submitted.oddities:
             if oddity.kind in ODDITIES and oddity.cases:
                 yield Concern.ODD, LinkCell(title, page, oddity.describe())
         for criterion in split.criteria:
@@ -8148,7 +8562,7 @@ def list_concerns(gradebook: Gradebook, submission: Submission) -> Iterator[tupl
             note = f"{answer.id} ({', '.join(answer.flags)})"
             yield Concern.FLAGGED, LinkCell(title, submission.link_page(split, answer.id), note)
         for group in gradebook.equal_groups:
-            others = [other.title for other in group if other is not system]
+            others = [other.title for other in group if other is not submitted]
             if len(others) < len(group):
                 yield Concern.EQUAL, LinkCell(title, page, shorten_names(others))
     names = [system.name for system in submission.systems]
@@ -8215,8 +8629,8 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
     table = []
     for cells, row in zip(board.rows, rows, strict=True):
         more: list[Cell] = []
-        for kind in COUNTS.values():
-            ids = list_ids(getattr(row.system, kind))
+        for list_answers in COUNTS.values():
+            ids = list_ids(list_answers(row.system))
             link = row.submission.link_page(split, ids[0]) if ids else ""
             more.append(LinkCell(str(len(ids)), link))
         table.append([*cells, *more, len(row.submission.warnings), row.reason])
@@ -8236,12 +8650,12 @@ def build_board_csv_row(row: BoardRow, measures: Iterable[Measure]) -> dict[str,
         name = measure.name if measure in RETRIEVAL_MEASURES else measure.title.lower()
         cells[name] = row.system.find_mean(measure).value
     for title in ("Judged", "Missing", "Flagged"):
-        cells[title.lower()] = len(getattr(row.system, COUNTS[title]))
+        cells[title.lower()] = len(COUNTS[title](row.system))
     cells |= {"warnings": len(row.submission.warnings), "reason": row.reason}
     return cells | {"provenance": "; ".join(row.system.origins)}
 
 
-def describe_status(system: System) -> str:
+def describe_status(system: SplitSystem) -> str:
     return "graded" if system.answers else State.NOT_GRADED.value
 
 
@@ -8249,7 +8663,7 @@ def narrow_leaderboard(board: Part) -> Part:
     return board.select(set(board.header) - NOT_ON_CONSOLE)._replace(lines=["", *board.lines])
 
 
-def choose_system(submission: Submission, measure: Measure) -> System:
+def choose_system(submission: GradedSubmission, measure: Measure) -> SplitSystem:
     """Return the system that is a submission's grade: `final`, otherwise the best one."""
     best = max(submission.systems, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
     return next((system for system in submission.systems if system.name == FINAL_SYSTEM), best)
@@ -8267,13 +8681,13 @@ def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, 
             "reason": grade.reason,
             "flagged": sum(len(system.flagged) for system in submission.systems),
             "decisions": sum(len(answer.decisions) for answer in grade.system.answers),
-            "page": submission.name_page(gradebook.split) if has_pages else "",
+            "page": submission.submission.name_page(gradebook.split) if has_pages else "",
         }
 
 
 def build_question_part(gradebook: Gradebook) -> Part:
     """Return how the class did on each question: those that good students fail come first."""
-    systems = [grade.system for grade in gradebook.grades.values() if grade.system.scored]
+    systems = [grade.system for grade in gradebook.grades.values() if list_scored(grade.system)]
     part = Part("Questions", place="folded", is_sortable=True)
     if len(systems) < MIN_CLASS:
         return part
@@ -8365,7 +8779,7 @@ def explain_change(grade: Grade) -> dict[str, str]:
     return reasons or {"judged again": "judged again"}
 
 
-def compare_with_last(split: Split, grades: Mapping[str, Grade], last: LastGradebook) -> Notice:
+def compare_with_last(split: Split, grades: Mapping[str, Grade], last: LastGrades) -> Notice:
     """Return what differs from the last run; if nothing does, what did so before."""
     cases = []
     kinds: Counter[str] = Counter()
@@ -8375,7 +8789,7 @@ def compare_with_last(split: Split, grades: Mapping[str, Grade], last: LastGrade
             kinds.update(reasons.keys())
             points = f"{format_points(grade.points)}, before {format_points(grade.last.points)}"
             cases.append((name, f"{points}: {'; '.join(reasons.values())}"))
-    for name, gone in last.grades.items():
+    for name, gone in last.gone.items():
         if gone.points is not None:
             kinds["withdrawn"] += 1
             cases.append((name, f"none, before {format_points(gone.points)}: withdrawn"))
@@ -8414,24 +8828,37 @@ def find_renumbered(split: Split, last: LastGradebook) -> list[str]:
     return []
 
 
-def add_last_grades(split: Split, submissions: Sequence[Submission], last: LastGradebook) -> list[str]:
-    """Give submissions their last grades, by folder or else by name. Return the folders that are withdrawn.
+class LastGrades(NamedTuple):
+    """The grades of the last run."""
+
+    grades: Mapping[str, LastGrade] = MappingProxyType({})  # by the submission of today
+    gone: Mapping[str, LastGrade] = MappingProxyType({})  # of submissions that are not named
+    withdrawn: Sequence[str] = ()  # their folders
+    judge: str = ""
+    criteria: Sequence[str] = ()
+    notice: Notice = Notice()
+
+
+def find_last_grades(split: Split, submissions: Sequence[Submission], last: LastGradebook) -> LastGrades:
+    """Return the last grades of submissions, by folder or else by name, and those that are withdrawn.
 
     Raises UsageError if a submission that was graded is not named. It is withdrawn if its folder is gone and
     others beside it are named: a folder that is gone with all the others may be on a stick.
     """
-    named = {os.path.abspath(submission.path): submission for submission in submissions}
-    for name, grade in list(last.grades.items()):
+    named = {os.path.abspath(submission.path): submission.name for submission in submissions}
+    gone = dict(last.grades)
+    grades = {}
+    for name, grade in last.grades.items():
         path = os.path.abspath(grade.folder)
         if grade.folder and path in named:
-            named[path].last = last.grades.pop(name)
+            grades[named[path]] = gone.pop(name)
     for submission in submissions:
-        if submission.last is NO_LAST_GRADE:
-            submission.last = last.grades.pop(submission.name, NO_LAST_GRADE)
+        if submission.name not in grades and submission.name in gone:
+            grades[submission.name] = gone.pop(submission.name)
     parents = set(map(os.path.dirname, named))
     withdrawn = []
     unnamed = []
-    for name, grade in last.grades.items():
+    for name, grade in gone.items():
         path = os.path.abspath(grade.folder)
         if grade.folder and not os.path.lexists(path) and os.path.dirname(path) in parents:
             withdrawn.append(grade.folder)
@@ -8442,30 +8869,30 @@ def add_last_grades(split: Split, submissions: Sequence[Submission], last: LastG
         advice = "name all folders; what is judged already costs nothing"
         text = f"{shorten_names(sorted(unnamed))}: {advice}, or move {folder}/ away if this is another class"
         raise UsageError(f"graded earlier and not named: {text}")
-    return withdrawn
+    return LastGrades(grades, gone, withdrawn, last.judge, last.criteria, last.notice)
 
 
-def build_gradebook_document(gradebook: Gradebook, last: LastGradebook, judge: str) -> dict[str, Any]:
+def build_gradebook_document(gradebook: Gradebook, last: LastGrades) -> dict[str, Any]:
     split = gradebook.split
     grades: dict[str, Any] = {}
     judged = set()
     for submission in gradebook.submissions:
         grade = gradebook.grades[submission.name]
         judged |= {criterion.name for criterion in flatten(system.judged for system in submission.systems)}
-        was_graded = submission.systems or submission.last.folder
+        was_graded = submission.systems or grade.last.folder
         grades[submission.name] = {
-            "folder": make_relative(submission.path) if was_graded else "",
+            "folder": make_relative(submission.submission.path) if was_graded else "",
             "points": grade.points,
             "obstacle": grade.obstacle,
             "history": grade.history,
-            "basis": submission.last.basis if grade.points is None else find_basis(grade),
+            "basis": grade.last.basis if grade.points is None else find_basis(grade),
         }
-    for name, gone in last.grades.items():
+    for name, gone in last.gone.items():
         grades[name] = {"obstacle": State.NOT_GRADED.value, "history": gone.history, "basis": gone.basis}
     asked = {criterion.name for criterion in split.criteria}
     return {
         "questions": {question.question_id: hash_gold(question) for question in split.questions},
-        "judge": judge,
+        "judge": gradebook.judge,
         "criteria": sorted(judged | (asked & {*last.criteria})),
         "grades": grades,
         "notice": gradebook.notice,
@@ -8482,9 +8909,9 @@ def make_relative(path: str) -> str:
 # -- Console
 
 
-def render_split_text(submission: Submission, split: Split) -> str:
+def render_split_text(submission: GradedSubmission, split: Split) -> str:
     systems = submission.systems
-    blocks = list(map(render_system, systems))
+    blocks = list(map(render_system, submission.submission.systems, systems))
     if len(systems) > 1:
         pairs = build_comparison_part(submission.differences)
         lines = ["", *describe_certainty(systems, split.measures, submission.differences)]
@@ -8497,11 +8924,12 @@ def render_split_text(submission: Submission, split: Split) -> str:
     return "\n".join(blocks)
 
 
-def render_system(system: System) -> str:
+def render_system(submitted: SubmittedSystem, system: SplitSystem) -> str:
     answers = system.answers
+    n_loaded = len(submitted.predictions.rows) + len(submitted.predictions.unknown)
     lines = [
-        render_title(escape_console(f"Evaluating: {system.file.file}")),
-        f"Loaded predictions for {len(system.predictions.rows) + len(system.predictions.unknown)} questions",
+        render_title(escape_console(f"Evaluating: {submitted.file.file}")),
+        f"Loaded predictions for {n_loaded} questions",
         render_title("RETRIEVAL EVALUATION RESULTS"),
         f"Total Questions: {len(answers)}\n",
     ]
@@ -8519,12 +8947,12 @@ def render_system(system: System) -> str:
     ]
     for measure in CITATION_MEASURES:
         lines.append(f"Average {measure.title}: {format_mean(system, measure, 4)}")
-    if system.is_judged:
+    if is_judged(system):
         lines += list_judge_lines(system)
     return "\n".join(lines)
 
 
-def list_judge_lines(system: System) -> list[str]:
+def list_judge_lines(system: SplitSystem) -> list[str]:
     n_rubrics = sum(answer.question.rubric is not None for answer in system.answers)
     lines = [
         render_title("LLM_JUDGE EVALUATION RESULTS"),
@@ -8536,7 +8964,7 @@ def list_judge_lines(system: System) -> list[str]:
         f"Average Evidence Score (0-1): {format_mean(system, EVIDENCE_MEASURE, 4)}",
         f"Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}",
     ]
-    for criterion in system.judged_beside:
+    for criterion in list_judged_beside(system):
         measure = criterion.measure
         lowest = min(PROMPTS[criterion.prompt].choices.values())
         mean = format_mean(system, measure, 2)
@@ -8544,19 +8972,19 @@ def list_judge_lines(system: System) -> list[str]:
     return [*lines, *map(escape_console, [*describe_scored(system), *describe_cases(system)])]
 
 
-def format_mean(system: System, measure: Measure, digits: int) -> str:
+def format_mean(system: SplitSystem, measure: Measure, digits: int) -> str:
     return format_number(system.find_mean(measure).value, digits)
 
 
-def describe_scored(system: System) -> list[str]:
+def describe_scored(system: SplitSystem) -> list[str]:
     n_questions = sum(answer.question.rubric is not None for answer in system.answers)
     n_scored = system.find_mean(ANSWER_MEASURE).n
-    if not system.is_judged or n_scored == n_questions:
+    if not is_judged(system) or n_scored == n_questions:
         return []
     return [f"Averages of {n_scored} of {n_questions} questions: the others have no score"]
 
 
-def describe_cases(system: System) -> list[str]:
+def describe_cases(system: SplitSystem) -> list[str]:
     lines = []
     for answer in system.flagged:
         if not answer.find_failure(RUBRIC):
@@ -8565,7 +8993,7 @@ def describe_cases(system: System) -> list[str]:
     return lines + describe_decisions(system)
 
 
-def describe_decisions(system: System) -> list[str]:
+def describe_decisions(system: SplitSystem) -> list[str]:
     lines = []
     for answer, criterion in itertools.product(system.answers, system.judged):
         decision = answer.find_decision(criterion)
@@ -8577,7 +9005,7 @@ def describe_decisions(system: System) -> list[str]:
     return lines
 
 
-def warn_about_missing(system: System, criteria: Iterable[SplitCriterion]) -> list[WarningRecord]:
+def warn_about_missing(system: SplitSystem, criteria: Iterable[Criterion]) -> list[WarningRecord]:
     warnings = []
     for criterion in criteria:
         counts = "each counts 0" if criterion in system.judged else "without a score"
@@ -8587,12 +9015,12 @@ def warn_about_missing(system: System, criteria: Iterable[SplitCriterion]) -> li
                 failure = answers[0].find_failure(criterion) or NOT_JUDGED
                 names = f"{', '.join(list_ids(answers))} ({len(answers)} in all, {counts})"
                 text = f"{criterion.prefix}{what}: {names}, e.g. {failure.reason}"
-                warnings.append(WarningRecord(text, file=system.file.file))
+                warnings.append(WarningRecord(text, file=system.system.file.file))
     return warnings
 
 
 def describe_certainty(
-    systems: Sequence[System], measures: Iterable[Measure], differences: Iterable[Difference] = ()
+    systems: Sequence[SplitSystem], measures: Iterable[Measure], differences: Iterable[Difference] = ()
 ) -> list[str]:
     """Return what the scores of a table rest on, and whether any difference can be significant."""
     if not systems:
@@ -8615,16 +9043,16 @@ def describe_certainty(
 
 
 def build_systems_part(
-    title: str, systems: Iterable[System], measures: Sequence[Measure], lines: Sequence[str]
+    title: str, systems: Iterable[SplitSystem], measures: Sequence[Measure], lines: Sequence[str]
 ) -> Part:
     rows: list[MeansRow] = [([system.name], system.means) for system in systems]
     return build_means_part(title, ["System"], rows, measures)._replace(lines=lines)
 
 
-def build_slice_part(systems: Sequence[System], facet: str, measures: Sequence[Measure]) -> Part:
+def build_slice_part(systems: Sequence[SplitSystem], facet: str, measures: Sequence[Measure]) -> Part:
     rows: list[MeansRow] = []
     for system in systems:
-        for value, means in system.slices[facet].items():
+        for value, (_, means) in system.slices[facet].items():
             n_questions = means[RETRIEVAL_MEASURES[0].name].n
             if n_questions < len(system.answers):  # otherwise these are the means of all again
                 rows.append(([value.replace("_", " "), system.name, n_questions], means))
@@ -8644,18 +9072,20 @@ def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
     return sorted({*named, *left})
 
 
-def build_empty_report(split: Split, submission: Submission) -> Report:
-    part = Part("Not graded", lines=submission.reasons, place="box")
-    title = f"Evaluation of the {split.name} split: {submission.name}"
-    return Report(title, [part], header=list_csv_header(split.measures, split.criteria, split.has_repeats))
+def build_empty_report(gradebook: Gradebook, submission: GradedSubmission) -> Report:
+    part = Part("Not graded", lines=submission.submission.reasons, place="box")
+    title = f"Evaluation of the {gradebook.split.name} split: {submission.name}"
+    return Report(title, [part], header=list(list_gradebook_columns(gradebook)))
 
 
-def build_split_report(gradebook: Gradebook, submission: Submission, changes: Part) -> Report:
+def build_split_report(gradebook: Gradebook, graded: GradedSubmission, changes: Part) -> Report:
     split = gradebook.split
-    systems = submission.systems
+    submission = graded.submission
+    systems = graded.systems
+    columns = list_gradebook_columns(gradebook)
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     remarks = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
-    remarks += describe_certainty(systems, split.measures, submission.differences)
+    remarks += describe_certainty(systems, split.measures, graded.differences)
     cases: list[str] = []
     lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(submission.warnings)]
     for system in systems:
@@ -8665,25 +9095,25 @@ def build_split_report(gradebook: Gradebook, submission: Submission, changes: Pa
     parts = [
         build_systems_part("Systems", systems, split.measures, remarks),
         changes,
-        build_comparison_part(submission.differences)._replace(place="folded"),
+        build_comparison_part(graded.differences)._replace(place="folded"),
         *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
         Part("Answers to look at", lines=cases, place="folded"),
     ]
     if submission.name:
-        parts = [*list_first_parts(gradebook, submission), *parts]
+        parts = [*list_first_parts(gradebook, graded), *parts]
     else:
         lines += describe_warnings(split.warnings)
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
         [*parts, Part("Warnings", lines=lines, place="warnings")],
         entries=lambda: build_entries(split, systems),
-        header=list_csv_header(split.measures, split.criteria, split.has_repeats),
-        rows=lambda: list_csv_rows(split, systems),
+        header=list(columns),
+        rows=lambda: list_csv_rows(columns, systems),
         facts=build_run_facts(gradebook, systems) | {"Warnings": str(len(lines))},
     )
 
 
-def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]:
+def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list[Part]:
     """Return what a student's page shows first: the grade, and how to appeal."""
     grade = gradebook.grades[submission.name]
     system = grade.system
@@ -8697,7 +9127,7 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
         lines.append(f"Of your systems {names}, the one that counts is {system.name}.")
     lines.append(f"The grade is 100 times {measure.title}.")
     shown: Sequence[Measure] = CITATION_MEASURES if measure is F1_MEASURE else JUDGE_MEASURES
-    shown = (*shown, *[criterion.measure for criterion in system.judged_beside])
+    shown = (*shown, *[criterion.measure for criterion in list_judged_beside(system)])
     rows: list[MeansRow] = [(["yours"], system.means)]
     if gradebook.median is not None and grade.points is not None:  # else the mean is of other questions
         rows.append((["median of the class"], gradebook.medians))
@@ -8712,7 +9142,7 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
     ]
 
 
-def build_run_facts(gradebook: Gradebook, systems: Sequence[System]) -> dict[str, str]:
+def build_run_facts(gradebook: Gradebook, systems: Sequence[SplitSystem]) -> dict[str, str]:
     return {
         "Judge": gradebook.judging.model or "none",
         "Questions": str(len(gradebook.split.questions)),
@@ -8720,43 +9150,65 @@ def build_run_facts(gradebook: Gradebook, systems: Sequence[System]) -> dict[str
     }
 
 
-def list_csv_header(
-    measures: Iterable[Measure], criteria: Sequence[SplitCriterion], has_repeats: bool = True
-) -> list[str]:
-    return [
-        *("question_id", "system", "doc_id", *SHOWN_FACETS),
-        *(measure.name for measure in measures),
-        *flatten(criterion.csv_columns.values() for criterion in criteria),
-        *(f"{criterion.name}_repeats" for criterion in criteria if has_repeats),
-        *CITATION_KINDS,
-        *("provenance", "question", "gold_answer", "system_answer"),
-    ]
+def list_gradebook_columns(gradebook: Gradebook) -> dict[str, SystemGetter]:
+    split = gradebook.split
+    return list_csv_columns(split.measures, split.criteria, has_repeats=gradebook.judging.repeats > 1)
 
 
-def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[object]]:
-    header = list_csv_header(split.measures, split.criteria, split.has_repeats)
-    columns: dict[str, Getter] = {}  # that are empty for an answer about which nobody was asked
-    for criterion in split.criteria:
-        own = list_columns(criterion, split.has_repeats)
-        columns |= {csv_name: own[name] for name, csv_name in criterion.csv_columns.items()}
-        if split.has_repeats:
-            columns[f"{criterion.name}_repeats"] = own[f"{criterion.name}_repeats"]
-    for position, system in itertools.product(range(len(split.questions)), systems):
-        answer = system.answers[position]
-        question = answer.question
-        cells: dict[str, Any] = {
-            **msgspec.structs.asdict(question),
-            **{measure.name: answer.scores.get(measure.name) for measure in split.measures},
-            **{name: get(answer) if answer.outcomes else None for name, get in columns.items()},
-            **{kind: ", ".join(names) for kind, names in answer.sort_citations().items()},
-            "failure": answer.explain_failures(split.criteria),
-            "system": system.name,
-            "flags": ", ".join(answer.flags),
-            "gold_answer": question.answer,
-            "system_answer": answer.prediction.answer,
-            "provenance": "; ".join(system.origins),
-        }
-        yield [cells[column] for column in header]
+def list_csv_columns(
+    measures: Iterable[Measure], criteria: Sequence[Criterion], *, has_repeats: bool
+) -> dict[str, SystemGetter]:
+    """Return the columns of the CSV: by name what gets a cell from a system and its answer."""
+    columns: dict[str, SystemGetter] = {
+        "question_id": lambda _, answer: answer.id,
+        "system": lambda system, _: system.name,
+        "doc_id": lambda _, answer: answer.question.doc_id,
+    }
+    for facet in SHOWN_FACETS:
+        columns[facet] = functools.partial(get_question_cell, facet)
+    for measure in measures:
+        columns[measure.name] = functools.partial(get_score_cell, measure.name)
+    for criterion in criteria:
+        for column in list_columns(criterion, has_repeats=has_repeats):
+            if column.csv:
+                columns[column.csv] = functools.partial(get_judged_cell, column)
+    columns["failure"] = lambda _, answer: answer.explain_failures(criteria)  # by all of them
+    for kind in CITATION_KINDS:
+        columns[kind] = functools.partial(get_citations_cell, kind)
+    return columns | {
+        "provenance": lambda system, _: "; ".join(system.origins),
+        "question": lambda _, answer: answer.question.question,
+        "gold_answer": lambda _, answer: answer.question.answer,
+        "system_answer": lambda _, answer: answer.prediction.answer,
+    }
+
+
+SystemGetter: TypeAlias = Callable[[SplitSystem, SplitAnswer], Any]
+
+
+def get_question_cell(field: str, _system: SplitSystem, answer: SplitAnswer) -> Any:
+    return getattr(answer.question, field)
+
+
+def get_score_cell(name: str, _system: SplitSystem, answer: SplitAnswer) -> float | None:
+    return answer.scores.get(name)
+
+
+def get_judged_cell(column: Column, _system: SplitSystem, answer: SplitAnswer) -> Any:
+    """Return a cell about an answer by a criterion; None if no judge was asked about the answer."""
+    return column.get_cell(answer) if answer.outcomes else None
+
+
+def get_citations_cell(kind: str, _system: SplitSystem, answer: SplitAnswer) -> str:
+    return ", ".join(answer.sort_citations()[kind])
+
+
+def list_csv_rows(
+    columns: Mapping[str, SystemGetter], systems: Sequence[SplitSystem]
+) -> Iterator[list[object]]:
+    n_questions = len(systems[0].answers) if systems else 0
+    for position, system in itertools.product(range(n_questions), systems):
+        yield [get(system, system.answers[position]) for get in columns.values()]
 
 
 # -- The page: each question with all its answers
@@ -8765,7 +9217,7 @@ DOCUMENT_CHARS = 20_000  # of a longer document an excerpt is shown
 EXCERPT_CHARS = 600  # of a plain text
 
 
-def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
+def build_entries(split: Split, systems: Sequence[SplitSystem]) -> Iterator[Entry]:
     for position, question in enumerate(split.questions):
         answers = {system.name: system.answers[position] for system in systems}
         facts = [f"document: {', '.join(question.gold_ids)}"]
@@ -8780,7 +9232,7 @@ def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
         yield Entry(question.question_id, question.question, question.answer, cards, "; ".join(facts), lists)
 
 
-def build_answer_card(system: System, answer: GradedAnswer) -> Card:
+def build_answer_card(system: SplitSystem, answer: SplitAnswer) -> Card:
     text = answer.prediction.answer
     if is_blank(text):
         text = "No prediction." if answer.prediction is NO_PREDICTION else "No answer."
@@ -8798,7 +9250,7 @@ def build_answer_card(system: System, answer: GradedAnswer) -> Card:
     )
 
 
-def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
+def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, str]:
     retrieved = answer.prediction.retrieved_ids
     places = [str(retrieved.index(gold) + 1) for gold in answer.question.gold_ids if gold in retrieved]
     place = f"at place {', '.join(places)}" if places else "not"
@@ -8814,7 +9266,7 @@ def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
     for kind, names in answer.sort_citations().items():
         if kind != "missed" or has_citations:
             facts[CITATION_KINDS[kind]] = shorten_names(names)
-    for criterion in system.judged_beside:
+    for criterion in list_judged_beside(system):
         outcome = answer.outcomes.get(criterion.name)
         remark = ""
         if criterion.needs_citations and outcome and not isinstance(outcome, Failure):
@@ -8827,13 +9279,13 @@ def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
     facts["Scores"] = ", ".join(shown)
     if answer.question.rubric:
         facts["Answer ID"] = answer.identify(RUBRIC)
-    for criterion in system.judged_beside:
+    for criterion in list_judged_beside(system):
         if criterion.needs_citations and criterion.name in answer.outcomes:
             facts[f"Answer ID for {criterion.name}"] = answer.identify(criterion)
     return facts
 
 
-def list_rubric_lines(question: Question, answers: Mapping[str, GradedAnswer]) -> list[Line]:
+def list_rubric_lines(question: Question, answers: Mapping[str, SplitAnswer]) -> list[Line]:
     if question.rubric is None:
         return [Line("", "This question has no rubric: its answers are not judged.")]
     lines = [Line("", question.rubric.description)] if question.rubric.description else []
@@ -8846,7 +9298,7 @@ def list_rubric_lines(question: Question, answers: Mapping[str, GradedAnswer]) -
 
 
 def list_document_lines(
-    question: Question, answers: Mapping[str, GradedAnswer], document: Document
+    question: Question, answers: Mapping[str, SplitAnswer], document: Document
 ) -> list[Line]:
     if document.sentences is None:
         if document.state != "plain":
@@ -8893,16 +9345,13 @@ ANSWER_COLUMNS = (  # of each answer, in results and CSV
 )
 
 
-class GradedItem(Judged):
+class ItemAnswer(Answer):
     item: Item
     similarity: float = 0.0  # to the best gold answer
-    is_similar: bool = False  # whether it reaches the threshold of semantic_dynamic
-    is_tuned: bool = False  # whether a threshold was chosen on it
-    place: int = 0  # in the table of all configurations
 
     @property
-    def is_failed(self) -> bool:
-        return any(isinstance(outcome, Failure) for outcome in self.outcomes.values())
+    def id(self) -> str:
+        return self.item.id
 
     @property
     def topic(self) -> str:  # what answers to one question share
@@ -8913,62 +9362,72 @@ class GradedItem(Judged):
         return "".join(self.item.accepted[:1])
 
     @property
+    def item_key(self) -> ItemKey:
+        return fold_text(self.item.question), self.gold
+
+    @property
     def cluster(self) -> Hashable:
         return tuple(self.item.expected_sources) or fold_text(self.topic)
 
     @property
-    def id(self) -> str:
-        return self.item.id
+    def arguments(self) -> tuple[Any, ...]:
+        return () if is_blank(self.item.prediction) else (self.item,)
 
     @property
-    def arguments(self) -> tuple[Any, ...]:  # that measures of the user's own receive
-        return () if is_blank(self.item.prediction) else (self.item,)
+    def judge_arguments(self) -> tuple[Any, ...]:
+        return (self.item,)
 
     @property
     def has_context(self) -> bool:
         return not is_blank("".join(self.item.context))
 
-
-class Configuration(msgspec.Struct):
-    name: str
-    file: InputFile
-    answers: list[GradedItem]
-    warnings: list[WarningRecord] = []
-    system: str = ""  # if the file has several
-    is_judged: bool = False
-    means: dict[str, Mean] = {}
-    categories: dict[str, dict[str, Mean]] = {}  # the means of each
-    results: dict[str, Any] = {}
-
     @property
-    def item_keys(self) -> list[ItemKey]:
-        return list(number_copies((answer.item.question, answer.gold) for answer in self.answers))
+    def texts(self) -> dict[str, str]:
+        """The texts of a prompt."""
+        item = self.item
+        several = "\n".join(["Any of these:", *item.accepted])
+        context = "\n\n".join(item.context)
+        return {
+            "question": item.question or NOT_GIVEN,
+            "gold": several if len(item.accepted) > 1 else "".join(item.accepted),
+            "answer": item.prediction[:MAX_ANSWER_CHARS],
+            "context": context,
+            "web": context or "(none)",
+        }
 
-    def list_scores(self, name: str) -> list[float]:
-        return [answer.scores[name] for answer in self.answers if name in answer.scores]
+    def find_flags(self) -> list[str]:
+        return find_flags(self.item.prediction, self.item.question, *self.item.accepted)
 
 
 # -- Methods: a new one is a row in METHODS and, if it needs no judge, a function
 
 
-def score_exact(answer: GradedItem, options: AnswerOptions) -> float:
+class Thresholds(NamedTuple):
+    """What methods need beside an answer."""
+
+    normalize: str
+    fixed: float  # of similarity
+    chosen: float  # the one that agrees best with people
+
+
+def score_exact(answer: ItemAnswer, limits: Thresholds) -> float:
     item = answer.item
     if is_blank(item.prediction):  # a gold answer may have nothing but punctuation
         return 0.0
-    return float(exact_match(item.accepted, item.prediction, options.normalize))
+    return float(exact_match(item.accepted, item.prediction, limits.normalize))
 
 
-def score_keyword(answer: GradedItem, options: AnswerOptions, miss: float = 0.0) -> float:
+def score_keyword(answer: ItemAnswer, limits: Thresholds, miss: float = 0.0) -> float:
     item = answer.item
-    is_same = not item.keywords and score_exact(answer, options) == 1  # "Danube" for "the Danube"
+    is_same = not item.keywords and score_exact(answer, limits) == 1  # "Danube" for "the Danube"
     return 1.0 if is_same or contains_keyword(item.keywords or item.accepted, item.prediction) else miss
 
 
-def score_f1(answer: GradedItem, _options: AnswerOptions) -> float:
+def score_f1(answer: ItemAnswer, _limits: Thresholds) -> float:
     return 0.0 if is_blank(answer.item.prediction) else token_f1(answer.item.accepted, answer.item.prediction)
 
 
-def score_bleu(answer: GradedItem, _options: AnswerOptions) -> float:
+def score_bleu(answer: ItemAnswer, _limits: Thresholds) -> float:
     """Compute sacrebleu's sentence BLEU (Post 2018) with effective order; the best gold answer counts."""
     package = import_optional("sacrebleu", "--method bleu")
     texts = [answer.item.prediction, *answer.item.accepted]
@@ -8998,7 +9457,7 @@ def load_analyzer(kiwi: Any) -> Any:
     return kiwi.Kiwi()
 
 
-def describe_tokens(answers: Iterable[GradedItem]) -> str:
+def describe_tokens(answers: Iterable[ItemAnswer]) -> str:
     if not any(has_hangul(answer.item) for answer in answers):
         return "13a"
     kiwi = import_kiwi()
@@ -9010,7 +9469,7 @@ class Method(NamedTuple):
     """A way to score an answer. One without a function asks a judge."""
 
     explanation: str
-    score: Callable[[GradedItem, AnswerOptions], float] | None = None
+    score: Callable[[ItemAnswer, Thresholds], float] | None = None
     decides: bool = False  # whether 1 is right and 0 is wrong
     needs_similarity: bool = False
 
@@ -9027,18 +9486,18 @@ METHODS: Mapping[str, Method] = {
     "bleu": Method("sentence BLEU with the best gold answer (sacrebleu; kiwipiepy for Korean)", score_bleu),
     "similarity": Method(
         "cosine of embeddings with the best gold answer (sentence-transformers)",
-        lambda answer, _options: answer.similarity,
+        lambda answer, _limits: answer.similarity,
         needs_similarity=True,
     ),
     "semantic_fixed": Method(
         "1 if the similarity reaches --threshold (sentence-transformers)",
-        lambda answer, options: float(answer.similarity >= options.threshold),
+        lambda answer, limits: float(answer.similarity >= limits.fixed),
         decides=True,
         needs_similarity=True,
     ),
     "semantic_dynamic": Method(
         "1 if it reaches the one that agrees best with people (sentence-transformers)",
-        lambda answer, _options: float(answer.is_similar),
+        lambda answer, limits: float(answer.similarity >= limits.chosen),
         decides=True,
         needs_similarity=True,
     ),
@@ -9069,18 +9528,23 @@ def measure_item(item: Item, has_sources: bool) -> dict[str, float]:
     return {name: score for name, score in scores.items() if score is not None}
 
 
-def compare_embeddings(answers: Iterable[GradedItem], model: Any) -> None:
-    """Fill in the cosine of each answer that is not blank and its best gold answer, at least 0."""
-    written = [answer for answer in answers if not is_blank(answer.item.prediction)]
+def compute_similarities(items: Sequence[Item], model: Any) -> list[float]:
+    """Return the cosine of each answer and its best gold answer, at least 0; 0 for a blank one."""
+    written = [item for item in items if not is_blank(item.prediction)]
     if not written:
-        return
-    texts = dict.fromkeys(flatten((answer.item.prediction, *answer.item.accepted) for answer in written))
+        return [0.0] * len(items)
+    texts = dict.fromkeys(flatten((item.prediction, *item.accepted) for item in written))
     matrix = np.asarray(model.encode([*texts], show_progress_bar=False), np.float64)
     norms = np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), np.finfo(np.float64).tiny)
     vectors = dict(zip(texts, matrix / norms, strict=True))
-    for answer in written:
-        cosines = np.array([vectors[text] for text in answer.item.accepted]) @ vectors[answer.item.prediction]
-        answer.similarity = float(np.clip(cosines.max(), 0.0, 1.0))
+    similarities = []
+    for item in items:
+        similarity = 0.0
+        if not is_blank(item.prediction):
+            cosines = np.array([vectors[text] for text in item.accepted]) @ vectors[item.prediction]
+            similarity = float(np.clip(cosines.max(), 0.0, 1.0))
+        similarities.append(similarity)
+    return similarities
 
 
 def load_embedding_model(name: str, needed_by: str) -> Any:
@@ -9093,27 +9557,36 @@ def load_embedding_model(name: str, needed_by: str) -> Any:
     raise UsageError(f"the embedding model {name} is not on this machine ({reason}); {advice}")
 
 
-def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> dict[str, Any]:
-    """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their questions, and apply it.
+class Tuning(NamedTuple):
+    """A chosen threshold, and how it was chosen."""
+
+    threshold: float
+    topics: Collection[str]  # the questions that it was chosen on
+    by_labels: bool  # or else by a proxy
+    document: Mapping[str, Any]  # as the results have it
+
+    def includes(self, answer: ItemAnswer) -> bool:
+        """Return whether the threshold was chosen on this answer."""
+        has_basis = answer.item.label is not None or not self.by_labels
+        return has_basis and answer.topic in self.topics
+
+
+def choose_threshold(answers: Sequence[ItemAnswer], options: AnswerOptions) -> Tuning:
+    """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their questions.
 
     A hash chooses the part: of the questions with answers that a person judged or, without any, of all. Of
-    equally good thresholds the lowest counts. Returned are the threshold, how it was chosen, and the figures
-    of the other questions.
+    equally good thresholds the lowest counts. Its figures are those on the other questions.
     """
     labelled = [answer for answer in answers if answer.item.label is not None]
     candidates = labelled or answers
     topics = sorted({answer.topic for answer in candidates}, key=hash_json)
     chosen = set(topics[: math.ceil(options.validation * len(topics))])
-    for answer in candidates:
-        answer.is_tuned = answer.topic in chosen
-    tuned = [answer for answer in candidates if answer.is_tuned]
-    others = [answer for answer in labelled if not answer.is_tuned]
+    tuned = [answer for answer in candidates if answer.topic in chosen]
+    others = [answer for answer in labelled if answer.topic not in chosen]
     figure = options.tune_by or ("f1" if any(answer.item.label for answer in tuned) else "accuracy")
     tried = {threshold: try_threshold(threshold, tuned) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: getattr(tried[threshold], figure) or 0.0)
-    for answer in answers:
-        answer.is_similar = answer.similarity >= best
-    tuning = {
+    document = {
         **msgspec.structs.asdict(try_threshold(best, others)),
         "threshold": best,
         "criterion": figure,
@@ -9123,13 +9596,13 @@ def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> d
     }
     if not labelled:
         proxy = f"a similarity above {PROXY_SIMILARITY} counted as correct"
-        tuning["figures_reason"] = f"no person's labels: {proxy}"
+        document["figures_reason"] = f"no person's labels: {proxy}"
     elif not others:
-        tuning["figures_reason"] = "no other rows"
-    return tuning
+        document["figures_reason"] = "no other rows"
+    return Tuning(best, chosen, bool(labelled), document)
 
 
-def try_threshold(threshold: float, answers: Sequence[GradedItem]) -> Classification:
+def try_threshold(threshold: float, answers: Sequence[ItemAnswer]) -> Classification:
     truth = []
     for answer in answers:
         label = answer.item.label
@@ -9137,136 +9610,27 @@ def try_threshold(threshold: float, answers: Sequence[GradedItem]) -> Classifica
     return classify(truth, [answer.similarity >= threshold for answer in answers])
 
 
-# -- What `answers` and `summaries` share: answers of configurations are judged by criteria, and compared
+# -- What `answers` and `summaries` share
 
 
-class ItemCriterion(Criterion, frozen=True, kw_only=True):
-    prepare: Callable[[GradedItem], Case]  # returns what there is to judge about an answer
-
-    def score_outcome(self, outcome: Outcome) -> dict[str, float]:
-        """Return the scores of an outcome in the measure's unit. A missing judgement counts 0."""
-        if isinstance(outcome, Failure):
-            return dict.fromkeys(self.measure_names, 0.0)
-        unit = PROMPTS[self.prompt].top / self.measure.highest
-        scores = {**outcome.scores, self.measure.name: outcome.score}
-        return {name: scores[name] / unit for name in self.measure_names if name in scores}
+def require_judgements(outcomes: Outcomes, judging: Judging) -> str:
+    """Return why nothing was judged, "" if something was."""
+    has_judgement = any(isinstance(outcome, Judgement) for outcome in outcomes.values())
+    return "" if has_judgement else judging.unavailable or judging.stopped
 
 
-class GradeItems(Command):
-    results_title = "Evaluation results"
-    options: JudgeOptions
-    configurations: Sequence[Configuration] = ()
-    criteria: Sequence[ItemCriterion] = ()
-    measures: Sequence[Measure] = ()
-    compared: Sequence[Measure] = ()  # those of them that are scores
-    unjudged: Sequence[str] = ()  # and those that need no judge
-    why_not = ""  # why nothing was judged; then no answer has a score by a criterion
-
-    @property
-    def answers(self) -> list[GradedItem]:
-        return list(flatten(configuration.answers for configuration in self.configurations))
-
-    @property
-    def names(self) -> list[str]:
-        return [configuration.name for configuration in self.configurations]
-
-    @property
-    def origins(self) -> list[str]:
-        return self.judging.list_origins(self.criteria if self.judging.model else ())
-
-    def list_cases(self) -> Iterator[tuple[ItemCriterion, GradedItem, RequestId, Case]]:
-        judged = [configuration for configuration in self.configurations if configuration.is_judged]
-        for criterion, configuration in itertools.product(self.criteria, judged):
-            for position, answer in enumerate(configuration.answers):
-                request_id = RequestId(configuration.name, position, criterion.name)
-                yield criterion, answer, request_id, criterion.prepare(answer)
-
-    def requests(self) -> Iterator[Request]:
-        for criterion, answer, request_id, case in self.list_cases():
-            if isinstance(case, Task):
-                position = request_id.position
-                yield Request(request_id.system, answer.id, position, *case, criterion=criterion.name)
-
-    def grade(self, outcomes: Outcomes, judging: Judging) -> None:
-        self.judging = judging
-        has_judgement = any(isinstance(outcome, Judgement) for outcome in outcomes.values())
-        self.why_not = "" if has_judgement else judging.unavailable or judging.stopped
-        if self.why_not and not self.unjudged:
-            raise JudgeUnavailable(self.why_not)  # no results rather than a file without scores
-        if not (self.why_not or outcomes) and next(self.requests(), None):
-            self.why_not = "no judge is named" if self.options.journal_only else f"{API_KEY} is not set"
-        if self.why_not:
-            judging.model = ""
-            outcomes = {}
-        for criterion, answer, request_id, case in self.list_cases():
-            outcome = outcomes.get(request_id) if isinstance(case, Task) else case
-            if outcome:
-                answer.outcomes[criterion.name] = outcome
-                if not self.why_not:  # what is known without a judge would be a mean of few answers
-                    answer.scores |= criterion.score_outcome(outcome)
-        self.table = self.build_table()
-        judged = [criterion.measure.name for criterion in self.criteria]
-        for configuration in self.configurations:
-            configuration.means = compute_means(self.table, configuration.name, self.measures)
-            if self.why_not or not configuration.is_judged:
-                configuration.means |= dict.fromkeys(judged, NO_MEAN._replace(is_judged=False))
-        self.differences = compare_systems(self.table, self.compared)
-
-    def build_table(self) -> Table:
-        """Return a table with a row per question, and note the place of each answer in it."""
-        places: dict[ItemKey, int] = {}
-        clusters: list[Hashable] = []
-        for configuration in self.configurations:
-            for item_key, answer in zip(configuration.item_keys, configuration.answers, strict=True):
-                answer.place = places.setdefault(item_key, len(places))
-                if answer.place == len(clusters):
-                    clusters.append(answer.cluster)  # the first answer says which
-        table = Table(make_sample(range(len(clusters)), clusters), item_keys=list(places))
-        for configuration in self.configurations:
-            table.systems[configuration.name] = scores = Scores()
-            if self.judging.model and configuration.is_judged:
-                scores.judges = self.judging.sign_measures(self.criteria)
-            indices = [answer.place for answer in configuration.answers]
-            for measure in self.measures:
-                column = [answer.scores.get(measure.name) for answer in configuration.answers]
-                if any(value is not None for value in column):
-                    scores.values[measure.name] = np.full(len(clusters), np.nan)
-                    scores.values[measure.name][indices] = np.array(column, np.float64)  # None becomes NaN
-            for criterion in self.criteria:
-                if any(answer.find_failure(criterion) for answer in configuration.answers):
-                    scores.obstacles |= dict.fromkeys(criterion.measure_names, State.MISSING_JUDGEMENTS)
-        return table
-
-    def warnings(self) -> list[Message]:
-        warnings = flatten(configuration.warnings for configuration in self.configurations)
-        return list({warning.describe(): warning for warning in warnings}.values())
-
-    def remarks(self) -> list[Message]:
-        return list(flatten(map(self.list_failures, self.configurations)))
-
-    def list_failures(self, configuration: Configuration) -> list[WarningRecord]:
-        failures = []
-        for criterion, answer in itertools.product(self.criteria, configuration.answers):
-            failure = answer.find_failure(criterion)
-            if failure:
-                failures.append(f"{answer.id}: {criterion.prefix}{failure.reason}")
-        missing = WarningRecord("judgements missing, each counts 0", failures)
-        return list_warnings(configuration.name, [missing])
-
-    def is_complete(self) -> bool:
-        return not (self.why_not or any(answer.is_failed for answer in self.answers))
+def list_input_warnings(systems: Iterable[System[ItemAnswer]]) -> list[Message]:
+    warnings = flatten(system.warnings for system in systems)
+    return list({warning.describe(): warning for warning in warnings}.values())
 
 
-def build_item_texts(item: Item) -> dict[str, str]:
-    several = "\n".join(["Any of these:", *item.accepted])
-    context = "\n\n".join(item.context)
-    return {
-        "question": item.question or NOT_GIVEN,
-        "gold": several if len(item.accepted) > 1 else "".join(item.accepted),
-        "answer": item.prediction[:MAX_ANSWER_CHARS],
-        "context": context,
-        "web": context or "(none)",
-    }
+def list_failures(study: Study[ItemAnswer], system: JudgedSystem[ItemAnswer]) -> list[WarningRecord]:
+    failures = []
+    for criterion, answer in itertools.product(study.criteria, system.answers):
+        failure = answer.find_failure(criterion)
+        if failure:
+            failures.append(f"{answer.id}: {criterion.prefix}{failure.reason}")
+    return list_warnings(system.name, [WarningRecord("judgements missing, each counts 0", failures)])
 
 
 # -- The command
@@ -9321,6 +9685,10 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
     overwrite: bool = option(False, "replace results that exist already")
+    # Rows of a Python program, by name, as the content of files: so they are read and checked as files are
+    sources: Mapping[str, FileData] = MappingProxyType({})
+    functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of a Python program's own
+    folder = ""  # of the journal
 
     @property
     def methods(self) -> list[str]:
@@ -9347,469 +9715,280 @@ def explain_answers() -> str:
     return "\n".join(rows)
 
 
-class GradeAnswers(GradeItems):
+class AnswerInputs(NamedTuple):
+    """The answers to grade, with all scores that need no judge, and what is judged."""
+
+    options: AnswerOptions
+    study: Study[ItemAnswer]
+    files: Mapping[str, str]  # the results files, by system
+    setup: Mapping[str, Any]  # what scores rest on
+    judge: AnswerJudge
+    scales: AnswerScales
+    choice: str  # which of the files are judged, in words; "" for all
+    tuning: Tuning | None
+    runs: Mapping[str, EarlierRun]
+    gate: Sequence[str]
+
+
+class AnswerScales(NamedTuple):
+    """What answers are scored by."""
+
+    methods: Sequence[str]  # those that need no judge
+    rankers: Sequence[str]  # those that choose the best of many files
+    protocol: Criterion
+    own_criteria: Sequence[Criterion]
+    uses_protocol: bool
+    functions: Mapping[str, ItemFunction]
+
+    @property
+    def criteria(self) -> list[Criterion]:
+        return [*([self.protocol] if self.uses_protocol else []), *self.own_criteria]
+
+    @property
+    def compared(self) -> list[Measure]:
+        measures = [Measure(name, name, explanation=METHODS[name].explanation) for name in self.methods]
+        measures += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
+        return [*measures, *map(build_function_measure, self.functions)]
+
+    @property
+    def measures(self) -> list[Measure]:
+        derived = [Measure(name, name) for name in self.protocol.derived]
+        return [*self.compared, *derived, *OPTIONAL_MEASURES]
+
+
+class AnswerJudge(NamedTuple):
+    """The model that judges answers, and those that gave them."""
+
+    model: str = DEFAULT_JUDGE_MODEL
+    is_named: bool = False
+    generators: Sequence[str] = ()
+
+    @property
+    def suffix(self) -> str:
+        """What is added to the names of files by another judge than the default one."""
+        return "" if self.model == DEFAULT_JUDGE_MODEL else JUDGE_SUFFIX + name_for_file(self.model)
+
+
+class GradedAnswers(NamedTuple):
+    inputs: AnswerInputs
+    judging: Judging  # without a model if nothing is judged
+    why_not: str  # why nothing was judged; then no answer has a score by a criterion
+    table: Table
+    systems: Sequence[GradedSystem[ItemAnswer]]  # the best first
+    differences: Sequence[Difference]
+    ranked_by: str  # the measure
+    ranks: Mapping[str, int | None]
+    changes_since: Mapping[str, ChangesSince]
+    thresholds: Sequence[Check]
+    documents: Mapping[str, dict[str, Any]]  # the content of the results files
+
+    @property
+    def measured(self) -> list[str]:
+        columns = set().union(*(scores.values for scores in self.table.systems.values()))
+        return [measure.name for measure in self.inputs.study.measures if measure.name in columns]
+
+    def is_asked(self, system: GradedSystem[ItemAnswer]) -> bool:
+        return system.title in self.inputs.study.asked
+
+    @property
+    def has_failures(self) -> bool:
+        pairs = itertools.product(self.inputs.study.criteria, self.systems)
+        return bool(self.why_not) or any(system.find_missing(criterion) for criterion, system in pairs)
+
+
+class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
     """Score free answers, of files or of a split, by any of several methods."""
 
     options_type = AnswerOptions
     epilog = explain_answers()
     options: AnswerOptions
-    # Rows of a Python program, by name, as the content of files: so they are read and checked as files are
-    sources: Mapping[str, FileData] = MappingProxyType({})
-    folder = ""  # of the journal
-    functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of the user's own
-    choice = ""  # which of the files are judged, in words; "" for all
-    generators: Sequence[str] = ()
-    model = DEFAULT_JUDGE_MODEL
-    suffix = ""  # of the names of files by another judge
-    tuning: Mapping[str, Any] = MappingProxyType({})  # of semantic_dynamic
+    results_title = "Evaluation results"
 
     @property
     def journal_file(self) -> str:
-        names = [name_for_file(name) for name in self.sources]
+        names = [name_for_file(name) for name in self.options.sources]
         for path in list_paths(self.options.files):
             names.append("answers" if is_split(path) else f"{Path(path).stem}_answers")
         name = names[0] if len(names) == 1 else "answers"
-        return os.path.join(self.folder, f"{name}_judgements.jsonl")
-
-    def read(self) -> None:
-        problems: list[str] = []
-        self.choose_measures(problems)
-        self.configurations = read_configurations(self.options, self.sources, problems)
-        if self.criteria:
-            self.choose_judge()  # of whom the answers say who gave them
-        check_thresholds(self.options, self.names, self.measures)
-        if self.options.baseline:
-            self.earlier_runs = read_earlier_answers(self.options.baseline, self.names)
-        self.gate = choose_gate(self.options, self.measures, self.compared, self.earlier_runs)
-        self.setup = self.build_setup()
-        if not self.sources:
-            self.check_results()  # before the embedding model is loaded
-        self.score_without_judge()
-        self.choose_judged()  # by these scores
-
-    def choose_measures(self, problems: list[str]) -> None:
-        """Choose the methods that need no judge, what is judged, and all measures. Raises UsageError."""
-        options = self.options
-        methods = options.methods
-        self.needs_judge = bool(options.criteria) and not methods
-        self.unjudged = [name for name in methods if METHODS[name].score]
-        judged = [name for name in methods if not METHODS[name].score]
-        # What chooses the best of many files
-        self.rankers = [*self.unjudged, *(["similarity"] if "hybrid" in judged else [])]
-        if options.judge_top and not self.rankers:
-            self.rankers = ["exact"]
-        if not (methods or options.criteria or self.functions):
-            raise ValueError("there is nothing to measure: name methods, criteria or measures")
-        if len(judged) > 1:
-            raise UsageError("--method hybrid and llm_judge exclude each other")
-        self.protocol = build_protocol(judged[0] if judged else "llm_judge", options)
-        taken = {*METHODS, *self.protocol.measure_names, *ANSWER_COLUMNS, "flags"}
-        taken |= {measure.name for measure in OPTIONAL_MEASURES}
-        check_measure_names(self.functions, taken)
-        own = read_own_criteria(options.criteria, "", taken.union(self.functions), problems)
-        self.own_criteria = list(map(build_item_criterion, own))
-        self.criteria = [self.protocol, *self.own_criteria] if judged else self.own_criteria
-        self.compared = [Measure(name, name, explanation=METHODS[name].explanation) for name in self.unjudged]
-        self.compared += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
-        self.compared += map(build_function_measure, self.functions)
-        derived = [Measure(name, name) for name in self.protocol.derived]
-        self.measures = [*self.compared, *derived, *OPTIONAL_MEASURES]
-
-    def choose_judge(self) -> None:
-        """Choose the judge, if that is asked for of another family than the generators."""
-        options = self.options
-        models = {options.generator, *[format_plain(answer.item.model) for answer in self.answers]}
-        self.generators = sorted(map(cut_text, filter(None, models)))
-        if options.auto_diverse_judge and not options.judge_model:
-            families = set().union(*map(find_families, self.generators))
-            judges = [name for name in DIVERSE_JUDGES if not families & find_families(name)]
-            if not judges or not self.generators:
-                raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
-            options.judge_model = judges[0]
-        self.model = options.judge_model or self.find_newest_judge() or DEFAULT_JUDGE_MODEL
-        if self.model != DEFAULT_JUDGE_MODEL:
-            self.suffix = JUDGE_SUFFIX + name_for_file(self.model)
-
-    def find_last_model(self) -> str:
-        return "" if self.model == DEFAULT_JUDGE_MODEL else self.model
-
-    def find_newest_judge(self) -> str:
-        """Return the model that the newest results of these files name; "" without any."""
-        found = []
-        for configuration in () if self.sources else self.configurations:
-            stem = self.name_results(configuration).removesuffix(".json")
-            found += glob.glob(f"{glob.escape(stem)}*.json")
-        for path in sorted(found, key=os.path.getmtime, reverse=True):
-            results = parse_value(StoredAnswers, read_file(path, []), [])
-            if results and results.judge_model:
-                return str(results.setup.get("judge_model", ""))
-        return ""
-
-    def build_setup(self) -> dict[str, Any]:
-        """Return what scores rest on: results of another set-up are replaced only if that is asked for."""
-        setup: dict[str, Any] = {"program_version": VERSION}
-        setup |= {name: getattr(self.options, name) for name in SETUP_OPTIONS}
-        setup["criterion"] = self.options.tune_by
-        if self.criteria:
-            setup["judge_model"] = self.model
-        if self.protocol in self.criteria:
-            setup["prompt_hash"] = self.protocol.prompt_hash
-        if self.own_criteria:
-            setup["criteria"] = {row.name: row.prompt_hash for row in self.own_criteria}
-        setup["inputs"] = list({row.file: row.file.build_block() for row in self.configurations}.values())
-        return setup
-
-    def check_results(self) -> None:
-        """Raise UsageError if a file would be written twice or over another, NothingToDo if all is there."""
-        options = self.options
-        files = list(map(self.name_results, self.configurations))
-        inputs = [source["name"] for source in self.setup["inputs"]]
-        read = set(map(os.path.realpath, [*inputs, *filter(None, [options.baseline])]))
-        for name in find_repeated([*map(os.path.realpath, files), *read]):
-            raise UsageError(f"{name} would be written twice, or over a file that is read: rename one")
-        if options.overwrite or options.dry_run or options.reference_check:
-            return
-        reports = [f"{self.report_stem}.{form}" for form in options.report]
-        is_done = all(map(os.path.exists, [*files, *reports]))
-        for file, configuration in zip(files, self.configurations, strict=True):
-            if not os.path.exists(file):
-                continue
-            saved = parse_value(StoredAnswers, read_file(file, []), [])
-            setup = saved.setup if saved else {}
-            together = setup.get("inputs", [])  # the files that were graded together
-            today = {name: self.setup[name] for name in ("program_version", "inputs")}
-            if setup | today != self.setup or configuration.file.build_block() not in together:
-                what = "no results, or results of another set-up"
-                raise UsageError(f"{file}: {what}: see --out and --overwrite")
-            has_all = all(source in together for source in today["inputs"])
-            is_done = is_done and has_all and saved is not None and saved.complete
-        if is_done and not (options.fail_under or options.baseline):
-            exist = f"Results of the same set-up exist: {shorten_names(files)}"
-            raise NothingToDo(f"{exist} (--overwrite replaces them)")
-
-    def name_results(self, configuration: Configuration) -> str:
-        path = Path(configuration.file.file)
-        folder = path.parent if self.options.out is None else Path(self.options.out)
-        stem = "_".join(filter(None, (path.stem, name_for_file(configuration.system))))
-        return (folder / f"{stem}_answers{self.suffix}.json").as_posix()
+        return os.path.join(self.options.folder, f"{name}_judgements.jsonl")
 
     @property
-    def report_stem(self) -> str:
-        if len(self.configurations) > 1:
-            return Path(self.options.out or "", f"answers{self.suffix}").as_posix()
-        return self.name_results(self.configurations[0]).removesuffix(".json")
+    def needs_judge(self) -> bool:
+        return bool(self.options.criteria) and not self.options.methods
 
-    def score_without_judge(self) -> None:
-        similar = [name for name in self.options.methods if METHODS[name].needs_similarity]
-        if similar:
-            model = load_embedding_model(self.options.embedding_model, f"--method {similar[0]}")
-            compare_embeddings(self.answers, model)
-        if "semantic_dynamic" in self.unjudged:
-            self.tuning = choose_threshold(self.answers, self.options)
-        for configuration in self.configurations:
-            has_sources = any(answer.item.sources for answer in configuration.answers)  # or none is measured
-            for answer in configuration.answers:
-                for name in self.rankers:  # all that need no judge
-                    score = METHODS[name].score
-                    if score:
-                        answer.scores[name] = score(answer, self.options)
-                answer.scores |= measure_item(answer.item, has_sources)
-            add_own_scores(configuration.name, configuration.answers, self)
-
-    def choose_judged(self) -> None:
-        """Choose what is judged: all, or the best of many files by a method that needs no judge."""
-        limit = self.options.judge_top or USUAL_JUDGE_TOP
-        n_files = len(self.configurations)
-        for name in self.rankers if self.criteria and n_files > limit else ():
-            ranks = self.sort_by(name)
-            is_clear = len({ranks[row.name] for row in self.configurations[limit - 1 : limit + 1]}) == 2
-            if is_clear or self.options.judge_top:  # else all are judged, if no method tells them apart
-                self.choice = f"best {limit} of {n_files} by {name}"
-            if is_clear:
-                break
-        for configuration in self.configurations[: limit if self.choice else n_files]:
-            configuration.is_judged = bool(self.criteria)
-
-    def sort_by(self, name: str) -> dict[str, int | None]:
-        """Sort the configurations by a measure, best first, and return their ranks."""
-        ranks = rank_systems(
-            {row.name: compute_average(row.list_scores(name)) for row in self.configurations}
+    def read(self) -> AnswerInputs:
+        options = self.options
+        problems: list[str] = []
+        scales = choose_scales(options, problems)
+        files = read_answer_files(options, problems)
+        names = [file.name for file in files]
+        judge = choose_answer_judge(options, files) if scales.criteria else AnswerJudge()
+        check_thresholds(options, names, scales.measures)
+        runs = read_earlier_answers(options.baseline, names) if options.baseline else {}
+        gate = choose_gate(options, scales.measures, scales.compared, runs)
+        setup = build_setup(options, scales, judge, files)
+        results = {file.name: name_results(file, options.out, judge.suffix) for file in files}
+        if not options.sources:
+            report = name_report(results, options.out, judge.suffix)
+            check_results(options, files, results, report, setup)  # before the embedding model is loaded
+        systems, tuning = score_without_judge(files, options, scales)
+        choice = choose_asked(systems, options, scales)  # by these scores
+        study = Study(
+            systems=choice.systems,
+            measures=scales.measures,
+            compared=scales.compared,
+            criteria=scales.criteria,
+            asked=choice.asked,
+            facets={"category": attrgetter("item.category")},
         )
-        self.configurations = sorted(self.configurations, key=lambda row: ranks[row.name] or math.inf)
-        return ranks
+        return AnswerInputs(options, study, results, setup, judge, scales, choice.text, tuning, runs, gate)
 
-    def warnings(self) -> list[Message]:
-        messages = [*super().warnings(), *warn_about_family(self.model, self.generators)]
-        names = [configuration.name for configuration in self.configurations if configuration.is_judged]
-        if self.choice:
-            messages.append(f"Judged are the {self.choice}: {', '.join(names)} (see --judge-top)")
-        if self.choice or len(names) > USUAL_JUDGE_TOP:
-            messages += self.render_plan().splitlines()
+    def list_warnings(self, inputs: AnswerInputs) -> list[Message]:
+        messages = list_input_warnings(inputs.study.systems)
+        messages += warn_about_family(inputs.judge.model, inputs.judge.generators)
+        names = list(inputs.study.asked)
+        if inputs.choice:
+            messages.append(f"Judged are the {inputs.choice}: {', '.join(names)} (see --judge-top)")
+        if inputs.choice or len(names) > USUAL_JUDGE_TOP:
+            messages += self.render_plan(inputs).splitlines()
         return messages
 
-    def find_arguments(self, request: Request) -> tuple[Item]:
-        configuration = self.configurations[self.names.index(request.system)]
-        return (configuration.answers[request.position].item,)
+    def list_requests(self, inputs: AnswerInputs) -> Iterator[Request]:
+        return list_requests(inputs.study)
 
-    def grade(self, outcomes: Outcomes, judging: Judging) -> None:
-        super().grade(outcomes, judging)
-        runs = self.earlier_runs
-        for configuration in self.configurations:
-            if configuration.name in runs:
-                places = [answer.place for answer in configuration.answers]
-                part = self.table.select(np.array(places, np.intp))
-                self.changes_since = compare_with_earlier_runs(part, runs, self.measures, self.gate)
-        means = {configuration.name: configuration.means for configuration in self.configurations}
-        self.thresholds = check_means(self.options, means, self.measures, needs_all=True)
-        columns = set().union(*(scores.values for scores in self.table.systems.values()))
-        self.measured = [measure.name for measure in self.measures if measure.name in columns]
-        compared = [self.protocol.name, *[measure.name for measure in self.compared]]
-        self.ranked_by = next((name for name in compared if name in columns), "")
-        self.ranks = self.sort_by(self.ranked_by)
-        own = itertools.product(self.own_criteria, ("rationale", "failure"))
-        self.judge_columns = [f"{criterion.name}_{kind}" for criterion, kind in own]
-        if self.judging.repeats > 1:
-            self.judge_columns += [f"{criterion.name}_repeats" for criterion in self.criteria]
-        for configuration in self.configurations:
-            configuration.results = self.build_results(configuration)
+    def find_judge_options(self, inputs: AnswerInputs) -> AnswerOptions:
+        if not inputs.judge.is_named:
+            return self.options
+        return AnswerOptions(**{**vars(self.options), "judge_model": inputs.judge.model})
 
-    def decide(self, answer: GradedItem, is_judged: bool) -> tuple[bool | None, str]:
-        """Return whether an answer is right, and what says so: the judge or the last method that can."""
-        if not is_judged:
-            deciding = [name for name in self.unjudged if METHODS[name].decides]
-            return (answer.scores[deciding[-1]] == 1, deciding[-1]) if deciding else (None, "")
-        judgement = answer.find_judgement(self.protocol)
-        if judgement is None:
-            return None, "no_llm"
-        is_right = judgement.score > 0.5 if self.protocol.prompt == "verdict" else None
-        if not judgement.is_certain:
-            return is_right, "llm"
-        is_exact = judgement in (SAME_AS_GOLD, judge_blank(PROMPTS[self.protocol.prompt]))
-        return is_right, "exact" if is_exact else "semantic"
+    def find_last_model(self, inputs: AnswerInputs) -> str:
+        model = inputs.judge.model
+        return "" if model == DEFAULT_JUDGE_MODEL else model
 
-    def build_results(self, configuration: Configuration) -> dict[str, Any]:
-        rows = [self.build_row(configuration, answer) for answer in configuration.answers]
-        results: dict[str, Any] = {
-            "configuration": configuration.name,
-            "setup": self.setup,
-            "complete": self.is_complete(),  # or the next run tries again
-            "measures": summarize_columns(self.table, configuration.name, configuration.means),
-            "by_category": self.summarize_categories(configuration),
-        }
-        for name in ("input_tokens", "output_tokens"):
-            if name in self.table.systems[configuration.name].values:
-                results[f"total_{name}"] = sum(configuration.list_scores(name))
-        if configuration.is_judged and self.protocol in self.criteria:
-            if self.protocol.prompt == "quality" and not self.why_not:
-                results["quality"] = self.summarize_quality(configuration)
-            if self.protocol.prompt == "verdict":
-                results |= count_verdicts(rows, self.why_not)
-        if self.tuning:
-            results["semantic_dynamic"] = self.tuning
-        if "bleu" in self.unjudged:
-            results["bleu_tokens"] = describe_tokens(configuration.answers)
-        if configuration.is_judged and self.judging.model:
-            results |= {"requested_model": self.judging.requested_model, "judge_model": self.judging.model}
-            results["failed"] = [row["id"] for row in rows if row["failure"]]
-            results["flagged"] = [row["id"] for row in rows if row["flags"]]
-        if configuration.name in self.changes_since:
-            results["baseline"] = self.changes_since[configuration.name].build_block()
-        warnings = [*configuration.warnings, *self.list_answer_warnings(configuration, rows)]
-        results["warnings"] = describe_warnings(warnings)
-        results["detailed_results"] = rows
-        results["comparison"] = list_differences(self.differences, configuration.name)
-        return results
-
-    def summarize_categories(self, configuration: Configuration) -> dict[str, Any]:
-        """Return the means of each category, and note them for the report."""
-        categories = [""] * self.table.items.n
-        for answer in configuration.answers:
-            categories[answer.place] = answer.item.category
-        described = {}
-        for category, part in slice_table(self.table, categories, min_items=1).items():
-            means = compute_means(part, configuration.name, self.measures)
-            configuration.categories[category] = means
-            described[category] = summarize_columns(part, configuration.name, means)
-        return described
-
-    def summarize_quality(self, configuration: Configuration) -> dict[str, Any]:
-        quality = {}
-        for name in PROMPTS[self.protocol.prompt].score_names:
-            column = np.full(self.table.items.n, np.nan)
-            for answer in configuration.answers:
-                judgement = answer.find_judgement(self.protocol)
-                if judgement:
-                    column[answer.place] = judgement.scores[name]
-            measure = Measure(name, name, lowest=min(LEVEL_SCORES.values()), highest=TOP_SCORE)
-            average = compute_mean(self.table.items.replace_values(column), measure)
-            share = None if average.value is None else normalize_score(average.value)
-            row = {"n": average.n, "mean": average.value, "normalized": share, "ci95": average.interval}
-            quality[name] = row
-        return quality
-
-    def build_row(self, configuration: Configuration, answer: GradedItem) -> dict[str, Any]:
-        item = answer.item
-        measured = self.table.systems[configuration.name].values
-        by_protocol = configuration.is_judged and self.protocol in self.criteria
-        is_right, decided_by = self.decide(answer, by_protocol)
-        row: dict[str, Any] = {
-            "id": item.id,
-            "category": item.category,
-            "input": item.question,
-            "gold": answer.gold,
-            "prediction": item.prediction,
-            "correct": is_right,
-            "reasoning": answer.find_rationale(self.protocol),
-            "decision_method": decided_by,
-            "failure": answer.explain_failures(self.criteria),
-            "scores": {name: answer.scores.get(name) for name in measured},
-        }
-        for name in ("expected_sources", "label", "sources", "context", *RUN_FIELDS):
-            value = getattr(item, name)
-            if value not in (None, "", []):
-                row[name] = value
-        if answer.is_tuned:
-            row["tuned"] = True
-        if not configuration.is_judged:
-            return row
-        if by_protocol:
-            judgement = answer.find_judgement(self.protocol)
-            row["score"] = answer.scores.get(self.protocol.name)
-            row["judge_scores"] = (judgement and judgement.scores) or None
-            if self.protocol.prompt == "quality":
-                row["faithful_to"] = "context" if answer.has_context else "reference"
-        for criterion in self.own_criteria:
-            row[f"{criterion.name}_rationale"] = answer.find_rationale(criterion)
-            row[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
-        for criterion in self.criteria if self.judging.repeats > 1 else ():
-            row[f"{criterion.name}_repeats"] = answer.list_repeats(criterion)
-        return row | {"flags": find_flags(item.prediction, item.question, *item.accepted)}
-
-    def list_answer_warnings(self, configuration: Configuration, rows: list[Any]) -> Iterator[WarningRecord]:
-        blank = [row["id"] for row in rows if is_blank(row["prediction"])]
-        flagged = [row["id"] for row in rows if row.get("flags")]
-        warnings = [
-            WarningRecord("missing or blank answers, counted as wrong", blank),
-            WarningRecord("flagged answers: text for the judge, or judged cut off", flagged),
-            *self.list_failures(configuration),
-        ]
-        yield from list_warnings(configuration.name, warnings)
-        reason = self.why_not or ("" if configuration.is_judged else f"it is not one of the {self.choice}")
-        if self.criteria and reason:
-            names = ", ".join(criterion.name for criterion in self.criteria)
-            yield WarningRecord(f"{names}: not judged: {reason}", file=configuration.name)
-
-    @property
-    def imperfect(self) -> list[str]:
-        """Return the scores of gold answers that were graded as answers and are below 1."""
-        found = []
-        configurations = self.configurations if self.options.reference_check else ()
-        for configuration, method in itertools.product(configurations, self.options.methods):
-            for answer in configuration.answers:
-                value = answer.scores.get(method, 1.0)
-                if value < 1 - 1e-6:
-                    found.append(f"{configuration.name}: {answer.id}: {method} {value:.3f}")
-        return found
-
-    def results(self) -> Iterator[OutputFile]:
-        if self.options.reference_check:
-            return
-        for configuration in self.configurations:
-            render = functools.partial(render_results, configuration.results)
-            yield OutputFile(self.name_results(configuration), render)
-        yield from list_report_files(self.add_gate(self.report), self.report_stem, self.options.report)
-
-    def collect_results(self) -> Results:
-        content = {configuration.name: configuration.results for configuration in self.configurations}
-        means = {configuration.name: configuration.means for configuration in self.configurations}
-        return Results(content, means, self.measures, self.report.header, self.list_rows())
-
-    @functools.cached_property
-    def report(self) -> Report:
-        ranked: list[MeansRow] = []
-        by_category: list[MeansRow] = []
-        lines = [f"Ranked by: {self.ranked_by or 'nothing'}"] if len(self.configurations) > 1 else []
-        warnings = flatten(configuration.results["warnings"] for configuration in self.configurations)
-        for configuration in self.configurations:
-            name = configuration.name
-            ranked.append(([self.ranks[name] or "n/a", name], configuration.means))
-            for category, means in configuration.categories.items():
-                n_rows = max((mean.n for mean in means.values()), default=0)
-                by_category.append(([category, name, n_rows], means))
-            lines += prefix_lines(name, describe_answers(configuration))
-        if FAITHFULNESS in self.measured:
-            lines.append(f"{FAITHFULNESS}: {ITEM_SHARES[FAITHFULNESS]}")
-        lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *self.origins]
-        by_category.sort(key=lambda row: row[0][:2])
-        headings = ["Rank", "Configuration"]
-        overview = build_means_part("Answer evaluation results", headings, ranked, self.measures, 2)
-        headings = ["Category", "Configuration", "Rows"]
-        parts = [
-            overview._replace(lines=lines),
-            build_means_part("Results by category", headings, by_category, self.measures, 2),
-            build_baseline_part(self.options.baseline, self.changes_since),
-            build_comparison_part(self.differences),
-            Part("Warnings", lines=list(dict.fromkeys(warnings)), place="warnings"),
-        ]
-        columns = [*ANSWER_COLUMNS, "flags", *self.measured, *self.judge_columns]
-        return Report(
-            "Evaluation of answers",
-            parts,
-            entries=self.build_entries,
-            header=["configuration", *columns, "provenance"],
-            rows=self.list_rows,
-            entries_title="Answers",
-            facts={"Judge": self.configurations[0].results.get("judge_model", "none")},
+    def grade(self, inputs: AnswerInputs, outcomes: Outcomes, judging: Judging) -> GradedAnswers:
+        study = inputs.study
+        why_not = require_judgements(outcomes, judging)
+        if why_not and not inputs.scales.methods:
+            raise JudgeUnavailable(why_not)  # no results rather than a file without scores
+        if not (why_not or outcomes) and next(list_requests(study), None):
+            why_not = "no judge is named" if self.options.journal_only else f"{API_KEY} is not set"
+        if why_not:
+            judging = msgspec.structs.replace(judging, model="")
+            outcomes = {}
+        group = grade_group(study, study.systems, outcomes, judging, expects_model=not why_not)
+        systems = [add_unjudged_means(study, system) for system in group.systems]
+        columns = set().union(*(scores.values for scores in group.table.systems.values()))
+        compared = [inputs.scales.protocol.name, *[measure.name for measure in study.compared]]
+        ranked_by = next((name for name in compared if name in columns), "")
+        ranks = rank_by_mean(systems, ranked_by)
+        systems.sort(key=lambda system: ranks[system.title] or math.inf)
+        means = {system.title: system.means for system in systems}
+        graded = GradedAnswers(
+            inputs=inputs,
+            judging=judging,
+            why_not=why_not,
+            table=group.table,
+            systems=systems,
+            differences=group.differences,
+            ranked_by=ranked_by,
+            ranks=ranks,
+            changes_since=find_changes(study, group, inputs.runs, inputs.gate),
+            thresholds=check_means(self.options, means, study.measures, needs_all=True),
+            documents={},
         )
+        return graded._replace(documents={row.title: build_answer_results(graded, row) for row in systems})
 
-    def list_rows(self) -> Iterator[list[object]]:
-        for configuration in self.configurations:
-            origins = "; ".join(self.origins) if configuration.is_judged else ""
-            for row in configuration.results["detailed_results"]:
-                cells = [configuration.name, *map(row.get, ANSWER_COLUMNS), ", ".join(row.get("flags", ()))]
-                scores = map(row["scores"].get, self.measured)
-                yield [*cells, *scores, *map(row.get, self.judge_columns), origins]
+    def list_files(self, graded: GradedAnswers) -> Iterator[OutputFile]:
+        options = self.options
+        if options.reference_check:
+            return
+        for name, document in graded.documents.items():
+            yield OutputFile(graded.inputs.files[name], functools.partial(render_results, document))
+        report = add_gate(build_answer_report(graded), self.list_checks(graded))
+        stem = name_report(graded.inputs.files, options.out, graded.inputs.judge.suffix)
+        yield from list_report_files(report, stem, options.report)
 
-    def build_entries(self) -> Iterator[Entry]:
-        verdicts = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
-        for configuration in self.configurations:
-            for row in configuration.results["detailed_results"]:
-                flags = ", ".join(row.get("flags", ()))
-                facts = {"Decided by": row["decision_method"], "Flags": flags}
-                facts |= {name: format_number(score, 3) for name, score in row["scores"].items()}
-                facts |= {name: format_compact(row.get(name) or "") for name in self.judge_columns}
-                failure = row["failure"] or ""
-                marks = [mark for mark, reason in {"failed": failure, "flagged": flags}.items() if reason]
-                verdict, score = verdicts[row["correct"]]
-                text = row["prediction"]
-                card = Card(configuration.name, text, facts, verdict, score, marks, row["reasoning"], failure)
-                yield Entry(f"{configuration.name} {row['id']}", row["input"], row["gold"], [card])
+    def collect_results(self, graded: GradedAnswers) -> Results:
+        means = {system.title: system.means for system in graded.systems}
+        report = build_answer_report(graded)
+        return Results(graded.documents, means, graded.inputs.study.measures, report.header, report.rows())
 
-    def console(self) -> str:
+    def render(self, graded: GradedAnswers) -> str:
         if not self.options.reference_check:
-            return render_text(self.report.parts)
-        if self.imperfect:
-            return f"Reference check failed: {len(self.imperfect)} scores of gold answers are not perfect"
-        return f"Reference check not finished: {self.why_not}" if self.why_not else "Reference check passed"
+            return render_text(build_answer_report(graded).parts)
+        imperfect = list_imperfect(graded)
+        if imperfect:
+            return f"Reference check failed: {len(imperfect)} scores of gold answers are not perfect"
+        if graded.why_not:
+            return f"Reference check not finished: {graded.why_not}"
+        return "Reference check passed"
 
-    def remarks(self) -> list[Message]:
-        lines: list[Message] = [*prefix_lines("not perfect", self.imperfect[:MAX_NAMES_SHOWN])]
-        if self.judging.model not in ("", self.model):  # a successor
-            lines += warn_about_family(self.judging.model, self.generators)
-        return [*lines, *super().remarks()]
+    def list_remarks(self, graded: GradedAnswers) -> list[Message]:
+        lines: list[Message] = [*prefix_lines("not perfect", list_imperfect(graded)[:MAX_NAMES_SHOWN])]
+        judge = graded.inputs.judge
+        if graded.judging.model not in ("", judge.model):  # a successor
+            lines += warn_about_family(graded.judging.model, judge.generators)
+        for system in graded.systems:
+            lines += list_failures(graded.inputs.study, system)
+        return lines
 
-    def is_complete(self) -> bool:
-        return super().is_complete() and not self.imperfect
+    def list_checks(self, graded: GradedAnswers) -> list[Check]:
+        return [*graded.thresholds, *list_change_checks(graded.changes_since)]
+
+    def is_complete(self, graded: GradedAnswers) -> bool:
+        return not (graded.has_failures or list_imperfect(graded))
 
 
-# -- What is judged
+def add_unjudged_means(
+    study: Study[ItemAnswer], system: GradedSystem[ItemAnswer]
+) -> GradedSystem[ItemAnswer]:
+    """Return a system whose means say what it is not judged by."""
+    means = system.means
+    for criterion in study.criteria:
+        if criterion not in system.judged:
+            means[criterion.measure.name] = NO_MEAN._replace(is_judged=False)
+    return msgspec.structs.replace(system, means=means)
 
 
-def build_protocol(name: str, options: AnswerOptions) -> ItemCriterion:
+def rank_by_mean(
+    systems: Iterable[System[ItemAnswer] | JudgedSystem[ItemAnswer]], measure: str
+) -> dict[str, int | None]:
+    averages = {}
+    for system in systems:
+        known = [answer.scores[measure] for answer in system.answers if measure in answer.scores]
+        averages[system.title] = compute_average(known)
+    return rank_systems(averages)
+
+
+# -- What answers are scored by
+
+
+def choose_scales(options: AnswerOptions, problems: list[str]) -> AnswerScales:
+    """Choose the methods that need no judge, and what is judged. Raises UsageError."""
+    methods = options.methods
+    unjudged = [name for name in methods if METHODS[name].score]
+    judged = [name for name in methods if not METHODS[name].score]
+    rankers = [*unjudged, *(["similarity"] if "hybrid" in judged else [])]
+    if options.judge_top and not rankers:
+        rankers = ["exact"]
+    if not (methods or options.criteria or options.functions):
+        raise ValueError("there is nothing to measure: name methods, criteria or measures")
+    if len(judged) > 1:
+        raise UsageError("--method hybrid and llm_judge exclude each other")
+    protocol = build_protocol(judged[0] if judged else "llm_judge", options)
+    taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS}
+    taken |= {measure.name for measure in OPTIONAL_MEASURES}
+    check_measure_names(options.functions, taken)
+    own = read_own_criteria(options.criteria, "", taken.union(options.functions), problems)
+    own_criteria = list(map(build_item_criterion, own))
+    return AnswerScales(unjudged, rankers, protocol, own_criteria, bool(judged), options.functions)
+
+
+def build_protocol(name: str, options: AnswerOptions) -> Criterion:
     """Return the criterion of llm_judge or hybrid: whether, or how far, an answer is right."""
     prompt = PROMPTS[options.protocol]
 
-    def prepare(answer: GradedItem) -> Case:
+    def prepare(answer: ItemAnswer) -> Case:
         item = answer.item
         if is_blank(item.prediction):
             return judge_blank(prompt)
@@ -9819,69 +9998,197 @@ def build_protocol(name: str, options: AnswerOptions) -> ItemCriterion:
             is_right = int(answer.similarity >= HYBRID_ACCEPTS)
             return Judgement(is_right, f"Similarity {answer.similarity:.2f}.", is_certain=True)
         name_shown = CONTEXT_PROMPTS[options.protocol] if answer.has_context else options.protocol
-        return Task(name_shown, build_item_texts(item))
+        return Task(name_shown, answer.texts)
 
-    return ItemCriterion(
+    measure = Measure(name, name, explanation=METHODS[name].explanation)
+    return Criterion(
         name=name,
-        measure=Measure(name, name, explanation=METHODS[name].explanation),
+        measure=measure,
         prompt=options.protocol,
         derived=prompt.parts,
         prepare=prepare,
+        unit=prompt.top / measure.highest,
     )
 
 
-def build_item_criterion(own: OwnCriterion) -> ItemCriterion:
-    return ItemCriterion(
+def build_item_criterion(own: OwnCriterion) -> Criterion:
+    measure = build_own_measure(own, own.name)
+    prompt = name_own_prompt(own)
+    return Criterion(
         name=own.name,
-        measure=build_own_measure(own, own.name),
-        prompt=name_own_prompt(own),
+        measure=measure,
+        prompt=prompt,
         prefix=f"{own.name}: ",
         own=own,
-        prepare=lambda answer: prepare_own(own, build_item_texts(answer.item)),
+        prepare=lambda answer: prepare_own(own, answer.texts),
+        unit=PROMPTS[prompt].top / measure.highest,
     )
+
+
+def choose_answer_judge(options: AnswerOptions, files: Sequence[AnswerFile]) -> AnswerJudge:
+    """Choose the judge, if that is asked for of another family than the generators."""
+    models = {options.generator}
+    for file in files:
+        models.update(format_plain(item.model) for item in file.items)
+    generators = sorted(map(cut_text, filter(None, models)))
+    if options.auto_diverse_judge and not options.judge_model:
+        families = set().union(*map(find_families, generators))
+        judges = [name for name in DIVERSE_JUDGES if not families & find_families(name)]
+        if not judges or not generators:
+            raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
+        return AnswerJudge(judges[0], is_named=True, generators=generators)
+    model = options.judge_model or find_newest_judge(options, files) or DEFAULT_JUDGE_MODEL
+    return AnswerJudge(model, bool(options.judge_model), generators)
+
+
+def find_newest_judge(options: AnswerOptions, files: Sequence[AnswerFile]) -> str:
+    """Return the model that the newest results of these files name; "" without any."""
+    found = []
+    for file in [] if options.sources else files:
+        stem = name_results(file, options.out).removesuffix(".json")
+        found += glob.glob(f"{glob.escape(stem)}*.json")
+    for path in sorted(found, key=os.path.getmtime, reverse=True):
+        results = parse_value(StoredAnswers, read_file(path, []), [])
+        if results and results.judge_model:
+            return str(results.setup.get("judge_model", ""))
+    return ""
+
+
+def score_without_judge(
+    files: Sequence[AnswerFile], options: AnswerOptions, scales: AnswerScales
+) -> tuple[list[System[ItemAnswer]], Tuning | None]:
+    """Return the systems with all scores that need no judge, and the threshold that was chosen for them."""
+    items = list(flatten(file.items for file in files))
+    similarities = [0.0] * len(items)
+    similar = [name for name in options.methods if METHODS[name].needs_similarity]
+    if similar:
+        model = load_embedding_model(options.embedding_model, f"--method {similar[0]}")
+        similarities = compute_similarities(items, model)
+    answers = list(map(ItemAnswer, items, similarities))
+    tuning = choose_threshold(answers, options) if "semantic_dynamic" in scales.methods else None
+    limits = Thresholds(options.normalize, options.threshold, tuning.threshold if tuning else 0.0)
+    scorers = {name: METHODS[name].score for name in scales.rankers}  # all that need no judge
+    remaining = iter(answers)
+    systems = []
+    for file in files:
+        own_answers = list(itertools.islice(remaining, len(file.items)))
+        has_sources = any(item.sources for item in file.items)  # or none is measured
+        for answer in own_answers:
+            for name, score in scorers.items():
+                if score:
+                    answer.scores[name] = score(answer, limits)
+            answer.scores |= measure_item(answer.item, has_sources)
+        add_function_scores(file.name, own_answers, scales.functions)
+        systems.append(System(file.name, file.source, own_answers, file.warnings))
+    return systems, tuning
+
+
+class Choice(NamedTuple):
+    """Which systems are judged."""
+
+    systems: Sequence[System[ItemAnswer]]  # all; the best first if only these are judged
+    n_asked: int
+    text: str = ""  # in words; "" for all
+
+    @property
+    def asked(self) -> dict[str, Sequence[int]]:
+        return {system.title: range(len(system.answers)) for system in self.systems[: self.n_asked]}
+
+
+def choose_asked(
+    systems: Sequence[System[ItemAnswer]], options: AnswerOptions, scales: AnswerScales
+) -> Choice:
+    """Choose what is judged: all systems, or the best of many by a method that needs no judge."""
+    limit = options.judge_top or USUAL_JUDGE_TOP
+    if not scales.criteria or len(systems) <= limit:
+        return Choice(systems, len(systems) if scales.criteria else 0)
+    choice = Choice(systems, len(systems))
+    for name in scales.rankers:
+        ranks = rank_by_mean(choice.systems, name)
+        best = sorted(choice.systems, key=lambda system: ranks[system.title] or math.inf)
+        is_clear = len({ranks[system.title] for system in best[limit - 1 : limit + 1]}) == 2
+        choice = choice._replace(systems=best)
+        if is_clear or options.judge_top:  # else all are judged, if no method tells them apart
+            choice = Choice(best, limit, f"best {limit} of {len(systems)} by {name}")
+        if is_clear:
+            break
+    return choice
 
 
 # -- Reading
 
 
-def read_configurations(
-    options: AnswerOptions, sources: Mapping[str, FileData], problems: list[str]
-) -> list[Configuration]:
+class AnswerFile(NamedTuple):
+    """The answers of one system in a file."""
+
+    name: str
+    source: InputFile
+    items: list[Item]
+    warnings: Sequence[WarningRecord] = ()
+    part: str = ""  # the system, if the file has several
+
+    @property
+    def item_keys(self) -> list[ItemKey]:
+        return list(number_copies(ItemAnswer(item).item_key for item in self.items))
+
+
+def read_answer_files(options: AnswerOptions, problems: list[str]) -> list[AnswerFile]:
     """Read the answers in files, of all systems of splits, and of sources. Raises InputError."""
-    configurations: list[Configuration] = []
+    files: list[AnswerFile] = []
     for path in list_paths(options.files):
         if is_split(path):
-            split = read_split(path, problems)
-            [submission] = read_submissions(split, InputOptions())
-            problems += submission.problems
-            for system in submission.systems:
-                answers = [build_split_answer(question, system) for question in split.questions]
-                warnings = [*split.warnings, *system.warnings]
-                configurations.append(Configuration(system.name, system.file, answers, warnings))
+            files += read_split_answers(path, problems)
         else:
-            configurations += read_answer_file(Path(path).stem, read_file(path, problems), options, problems)
-    for name, file in sources.items():
-        configurations += read_answer_file(name, file, options, problems)
+            files += read_answer_file(Path(path).stem, read_file(path, problems), options, problems)
+    for name, source in options.sources.items():
+        files += read_answer_file(name, source, options, problems)
     raise_problems(problems)
-    repeated = find_repeated(configuration.name for configuration in configurations)
-    for configuration in configurations:
-        if configuration.name in repeated:
-            configuration.name = "/".join(filter(None, (configuration.file.file, configuration.system)))
-        for answer in configuration.answers if options.reference_check else ():
-            answer.item.prediction = answer.item.accepted[0]
-    n_questions = len(set().union(*(configuration.item_keys for configuration in configurations)))
-    for configuration in configurations:
-        n_lacking = n_questions - len(configuration.answers)
-        if n_lacking:
-            lacks = f"lacks {n_lacking} of the {n_questions} questions of all files"
-            text = f"{configuration.name}: {lacks}: its means are over the others"
-            configuration.warnings.append(WarningRecord(text))
-    return configurations
+    repeated = find_repeated(file.name for file in files)
+    keys = [file.item_keys for file in files]
+    n_questions = len(set().union(*keys))
+    named = []
+    for file, own_keys in zip(files, keys, strict=True):
+        name = file.name
+        warnings = [*file.warnings]
+        if name in repeated:
+            name = "/".join(filter(None, (file.source.file, file.part)))
+        if len(own_keys) < n_questions:
+            lacks = f"lacks {n_questions - len(own_keys)} of the {n_questions} questions of all files"
+            warnings.append(WarningRecord(f"{name}: {lacks}: its means are over the others"))
+        if options.reference_check:
+            for item in file.items:
+                item.prediction = item.accepted[0]
+        named.append(file._replace(name=name, warnings=warnings))
+    return named
+
+
+def read_split_answers(name: str, problems: list[str]) -> list[AnswerFile]:
+    split = read_split(name, problems)
+    [submission] = read_submissions(split, InputOptions())
+    problems += submission.problems
+    files = []
+    for system in submission.systems:
+        items = []
+        for question in split.questions:
+            prediction = system.predict(question)
+            items.append(
+                Item(
+                    id=question.question_id,
+                    question=question.question,
+                    gold=question.answer,
+                    prediction=prediction.answer,
+                    category=question.question_type,
+                    expected_sources=question.gold_ids,
+                    sources=prediction.retrieved_ids,
+                )
+            )
+        files.append(AnswerFile(system.name, system.file, items, [*split.warnings, *system.warnings]))
+    return files
 
 
 def read_answer_file(
     name: str, file: FileData, options: AnswerOptions, problems: list[str]
-) -> list[Configuration]:
+) -> list[AnswerFile]:
     """Read the answers in a file: of one system, or of those that --columns tells apart."""
     own_problems: list[str] = []
     by_system, left_out = pick_rows(file, dict(options.columns), own_problems)
@@ -9892,15 +10199,15 @@ def read_answer_file(
     oddities = [WarningRecord(lacking, left_out), *find_unknown_fields(sample, known, "rows")]
     item_type = Item if options.methods or options.reference_check else OpenItem
     is_judged = bool(options.criteria) or not all(METHODS[name].score for name in options.methods)
-    configurations = []
+    files = []
     for system, own_rows in by_system.items():
-        answers = list(map(GradedItem, parse_items(own_rows, own_problems, item_type)))
-        without_question = [answer.id for answer in answers if is_judged and not answer.item.question]
+        items = parse_items(own_rows, own_problems, item_type)
+        without_question = [item.id for item in items if is_judged and not item.question]
         missing = WarningRecord("rows without a question", without_question)
         warnings = list_warnings(file.name, [*oddities, missing])
-        configurations.append(Configuration(system or name, file.source, answers, warnings, system))
+        files.append(AnswerFile(system or name, file.source, items, warnings, system))
     problems += own_problems
-    is_answered = any(answer.item.prediction for row in configurations for answer in row.answers)
+    is_answered = any(item.prediction for row in files for item in row.items)
     fields = set(flatten(sample.values()))
     has_field = not fields.isdisjoint(Item.aliases["prediction"])
     has_field = has_field or ("answer" in fields and not fields.isdisjoint(GOLD_NAMES))
@@ -9909,7 +10216,7 @@ def read_answer_file(
         found = shorten_names(list(only_dict(rows[0].data)))
         advice = "see generate, --reference-check and --columns"
         problems.append(f"{file.name}:1: no row has a system's answer, as {names}; found {found}: {advice}")
-    return configurations
+    return files
 
 
 def pick_rows(
@@ -9937,6 +10244,9 @@ def pick_rows(
     if not (by_system or problems or file.data is None):
         problems.append(f"{file.name}:1: no rows{' with all that --columns names' if rows else ''}")
     return by_system, left_out
+
+
+# -- Results of earlier runs
 
 
 class StoredAnswer(Record):
@@ -9973,34 +10283,203 @@ def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, Earlie
     repeats = stored.setup.get("repeats", 1)
     for measure, prompt_hash in prompts.items() if stored.judge_model else ():
         scores.judges[measure] = JudgedBy(stored.judge_model, prompt_hash, repeats)
-    item_keys = list(number_copies((row.input, row.gold) for row in rows))
+    item_keys = list(number_copies((fold_text(row.input), row.gold) for row in rows))
     return {name: EarlierRun(file.source, item_keys, scores, [Measure(key, key) for key in scores.values])}
 
 
-def number_copies(texts: Iterable[tuple[str, str]]) -> Iterator[ItemKey]:
-    """Yield the item key of each pair of question and gold answer; equal pairs are numbered in turn."""
-    copies: Counter[Hashable] = Counter()
-    for question, gold in texts:
-        pair = (fold_text(question), gold)
-        copies[pair] += 1
-        yield pair, copies[pair]
+def build_setup(
+    options: AnswerOptions, scales: AnswerScales, judge: AnswerJudge, files: Iterable[AnswerFile]
+) -> dict[str, Any]:
+    """Return what scores rest on: results of another set-up are replaced only if that is asked for."""
+    setup: dict[str, Any] = {"program_version": VERSION}
+    setup |= {name: getattr(options, name) for name in SETUP_OPTIONS}
+    setup["criterion"] = options.tune_by
+    if scales.criteria:
+        setup["judge_model"] = judge.model
+    if scales.uses_protocol:
+        setup["prompt_hash"] = scales.protocol.prompt_hash
+    if scales.own_criteria:
+        setup["criteria"] = {row.name: row.prompt_hash for row in scales.own_criteria}
+    setup["inputs"] = list({file.source: file.source.build_block() for file in files}.values())
+    return setup
 
 
-def build_split_answer(question: Question, system: System) -> GradedItem:
-    prediction = system.predict(question)
-    item = Item(
-        id=question.question_id,
-        question=question.question,
-        gold=question.answer,
-        prediction=prediction.answer,
-        category=question.question_type,
-        expected_sources=question.gold_ids,
-        sources=prediction.retrieved_ids,
-    )
-    return GradedItem(item)
+def check_results(
+    options: AnswerOptions,
+    files: Sequence[AnswerFile],
+    results: Mapping[str, str],
+    report_stem: str,
+    setup: Mapping[str, Any],
+) -> None:
+    """Raise UsageError if a file would be written twice or over another, NothingToDo if all is there."""
+    paths = list(results.values())
+    inputs = [source["name"] for source in setup["inputs"]]
+    read = set(map(os.path.realpath, [*inputs, *filter(None, [options.baseline])]))
+    for name in find_repeated([*map(os.path.realpath, paths), *read]):
+        raise UsageError(f"{name} would be written twice, or over a file that is read: rename one")
+    if options.overwrite or options.dry_run or options.reference_check:
+        return
+    reports = [f"{report_stem}.{form}" for form in options.report]
+    is_done = all(map(os.path.exists, [*paths, *reports]))
+    for path, file in zip(paths, files, strict=True):
+        if not os.path.exists(path):
+            continue
+        saved = parse_value(StoredAnswers, read_file(path, []), [])
+        earlier = saved.setup if saved else {}
+        together = earlier.get("inputs", [])  # the files that were graded together
+        today = {name: setup[name] for name in ("program_version", "inputs")}
+        if earlier | today != setup or file.source.build_block() not in together:
+            what = "no results, or results of another set-up"
+            raise UsageError(f"{path}: {what}: see --out and --overwrite")
+        has_all = all(source in together for source in today["inputs"])
+        is_done = is_done and has_all and saved is not None and saved.complete
+    if is_done and not (options.fail_under or options.baseline):
+        exist = f"Results of the same set-up exist: {shorten_names(paths)}"
+        raise NothingToDo(f"{exist} (--overwrite replaces them)")
 
 
-# -- The report
+def name_results(file: AnswerFile, out: str | None, suffix: str = "") -> str:
+    path = Path(file.source.file)
+    folder = path.parent if out is None else Path(out)
+    stem = "_".join(filter(None, (path.stem, name_for_file(file.part))))
+    return (folder / f"{stem}_answers{suffix}.json").as_posix()
+
+
+def name_report(results: Mapping[str, str], out: str | None, suffix: str) -> str:
+    if len(results) > 1:
+        return Path(out or "", f"answers{suffix}").as_posix()
+    return next(iter(results.values())).removesuffix(".json")
+
+
+# -- The results file
+
+
+def build_answer_results(graded: GradedAnswers, system: GradedSystem[ItemAnswer]) -> dict[str, Any]:
+    inputs = graded.inputs
+    scales = inputs.scales
+    columns = list_item_columns(graded, system)
+    rows = []
+    for answer in system.answers:
+        row = {}
+        for column in columns:
+            cell = column.get(answer)
+            if cell is not None or column.name not in OPTIONAL_COLUMNS:
+                row[column.name] = cell
+        rows.append(row)
+    results: dict[str, Any] = {
+        "configuration": system.title,
+        "setup": inputs.setup,
+        "complete": not (graded.has_failures or list_imperfect(graded)),  # or the next run tries again
+        "measures": summarize_columns(graded.table, system.title, system.means),
+        "by_category": {
+            category: summarize_columns(table, system.title, means)
+            for category, (table, means) in system.slices["category"].items()
+        },
+    }
+    for name in ("input_tokens", "output_tokens"):
+        if name in graded.table.systems[system.title].values:
+            results[f"total_{name}"] = sum(system.list_scores(name))
+    is_asked = graded.is_asked(system)
+    if is_asked and scales.uses_protocol:
+        if scales.protocol.prompt == "quality" and not graded.why_not:
+            results["quality"] = summarize_quality(graded, system)
+        if scales.protocol.prompt == "verdict":
+            results |= count_verdicts(rows, graded.why_not)
+    if inputs.tuning:
+        results["semantic_dynamic"] = inputs.tuning.document
+    if "bleu" in scales.methods:
+        results["bleu_tokens"] = describe_tokens(system.answers)
+    if is_asked and graded.judging.model:
+        results["requested_model"] = graded.judging.requested_model
+        results["judge_model"] = graded.judging.model
+        results["failed"] = [row["id"] for row in rows if row["failure"]]
+        results["flagged"] = list_ids(system.flagged)
+    if system.title in graded.changes_since:
+        results["baseline"] = graded.changes_since[system.title].build_block()
+    results["warnings"] = describe_warnings([*system.system.warnings, *list_answer_warnings(graded, system)])
+    results["detailed_results"] = rows
+    results["comparison"] = list_differences(graded.differences, system.title)
+    return results
+
+
+def list_item_columns(graded: GradedAnswers, system: GradedSystem[ItemAnswer]) -> list[Column]:
+    """Return the columns of what results, CSV and page say of an answer."""
+    scales = graded.inputs.scales
+    measured = list(graded.table.systems[system.title].values)
+    is_asked = graded.is_asked(system)
+    by_protocol = is_asked and scales.uses_protocol
+    decide = functools.partial(decide_answer, scales, by_protocol)
+    columns = [
+        Column("id", attrgetter("id"), csv="id"),
+        Column("category", attrgetter("item.category"), csv="category"),
+        Column("input", attrgetter("item.question"), csv="input"),
+        Column("gold", attrgetter("gold"), csv="gold"),
+        Column("prediction", attrgetter("item.prediction"), csv="prediction"),
+        Column("correct", lambda answer: decide(answer)[0], csv="correct"),
+        Column("reasoning", lambda answer: answer.find_rationale(scales.protocol), csv="reasoning"),
+        Column(
+            "decision_method", lambda answer: decide(answer)[1], csv="decision_method", title="Decided by"
+        ),
+        Column("failure", lambda answer: answer.explain_failures(scales.criteria), csv="failure"),
+        Column("flags", lambda answer: answer.flags if is_asked else None, csv="flags", title="Flags"),
+        Column("scores", lambda answer: {name: answer.scores.get(name) for name in measured}),
+    ]
+    columns += [Column(name, functools.partial(get_field, name)) for name in OPTIONAL_FIELDS]
+    columns.append(Column("tuned", functools.partial(get_tuned, graded.inputs.tuning)))
+    if not is_asked:
+        return columns
+    if by_protocol:
+        columns.append(Column("score", lambda answer: answer.scores.get(scales.protocol.name)))
+        columns.append(Column("judge_scores", lambda answer: get_judge_scores(answer, scales.protocol)))
+        columns += list_judge_columns(scales.protocol)[1:]  # their first one is the reasoning
+    if by_protocol and scales.protocol.prompt == "quality":
+        basis = ("reference", "context")
+        columns.append(Column("faithful_to", lambda answer: basis[answer.has_context]))
+    for criterion in scales.own_criteria:
+        columns += list_own_columns(criterion)
+    for criterion in scales.criteria:
+        columns += list_repeat_columns(criterion, has_repeats=graded.judging.repeats > 1)
+    return columns
+
+
+OPTIONAL_FIELDS = ("expected_sources", "label", "sources", "context", *RUN_FIELDS)
+OPTIONAL_COLUMNS = ("flags", "tuned", *OPTIONAL_FIELDS)  # left out of rows that have nothing in them
+
+
+def get_field(name: str, answer: ItemAnswer) -> Any:
+    value = getattr(answer.item, name)
+    return None if value in ("", []) else value
+
+
+def list_own_columns(criterion: Criterion) -> list[Column]:
+    name = f"{criterion.name}_failure"
+    failure = Column(name, lambda answer: answer.explain_failures([criterion]), csv=name, title=name)
+    return [*list_judge_columns(criterion), failure]
+
+
+def get_tuned(tuning: Tuning | None, answer: ItemAnswer) -> bool | None:
+    return True if tuning and tuning.includes(answer) else None
+
+
+def get_judge_scores(answer: ItemAnswer, protocol: Criterion) -> dict[str, float] | None:
+    judgement = answer.find_judgement(protocol)
+    return (judgement and judgement.scores) or None
+
+
+def decide_answer(scales: AnswerScales, by_protocol: bool, answer: ItemAnswer) -> tuple[bool | None, str]:
+    """Return whether an answer is right, and what says so: the judge or the last method that can."""
+    if not by_protocol:
+        deciding = [name for name in scales.methods if METHODS[name].decides]
+        return (answer.scores[deciding[-1]] == 1, deciding[-1]) if deciding else (None, "")
+    protocol = scales.protocol
+    judgement = answer.find_judgement(protocol)
+    if judgement is None:
+        return None, "no_llm"
+    is_right = judgement.score > 0.5 if protocol.prompt == "verdict" else None
+    if not judgement.is_certain:
+        return is_right, "llm"
+    is_exact = judgement in (SAME_AS_GOLD, judge_blank(PROMPTS[protocol.prompt]))
+    return is_right, "exact" if is_exact else "semantic"
 
 
 def summarize_columns(table: Table, system: str, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
@@ -10044,8 +10523,58 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str,
     return verdicts
 
 
-def describe_answers(configuration: Configuration) -> Iterator[str]:
-    results = configuration.results
+def summarize_quality(graded: GradedAnswers, system: GradedSystem[ItemAnswer]) -> dict[str, Any]:
+    protocol = graded.inputs.scales.protocol
+    quality = {}
+    for name in PROMPTS[protocol.prompt].score_names:
+        column = np.full(graded.table.items.n, np.nan)
+        for place, answer in zip(system.places.tolist(), system.answers, strict=True):
+            judgement = answer.find_judgement(protocol)
+            if judgement:
+                column[place] = judgement.scores[name]
+        measure = Measure(name, name, lowest=min(LEVEL_SCORES.values()), highest=TOP_SCORE)
+        average = compute_mean(graded.table.items.replace_values(column), measure)
+        share = None if average.value is None else normalize_score(average.value)
+        row = {"n": average.n, "mean": average.value, "normalized": share, "ci95": average.interval}
+        quality[name] = row
+    return quality
+
+
+def list_answer_warnings(graded: GradedAnswers, system: GradedSystem[ItemAnswer]) -> Iterator[WarningRecord]:
+    blank = [answer.id for answer in system.answers if is_blank(answer.item.prediction)]
+    warnings = [
+        WarningRecord("missing or blank answers, counted as wrong", blank),
+        WarningRecord("flagged answers: text for the judge, or judged cut off", list_ids(system.flagged)),
+        *list_failures(graded.inputs.study, system),
+    ]
+    yield from list_warnings(system.name, warnings)
+    reason = graded.why_not
+    if not graded.is_asked(system):
+        reason = graded.why_not or f"it is not one of the {graded.inputs.choice}"
+    if graded.inputs.study.criteria and reason:
+        names = ", ".join(criterion.name for criterion in graded.inputs.study.criteria)
+        yield WarningRecord(f"{names}: not judged: {reason}", file=system.name)
+
+
+def list_imperfect(graded: GradedAnswers) -> list[str]:
+    """Return the scores of gold answers that were graded as answers and are below 1."""
+    options = graded.inputs.options
+    found = []
+    for system, method in itertools.product(
+        graded.systems if options.reference_check else (), options.methods
+    ):
+        for answer in system.answers:
+            value = answer.scores.get(method, 1.0)
+            if value < 1 - 1e-6:
+                found.append(f"{system.name}: {answer.id}: {method} {value:.3f}")
+    return found
+
+
+# -- The report
+
+
+def describe_answers(graded: GradedAnswers, system: GradedSystem[ItemAnswer]) -> Iterator[str]:
+    results = graded.documents[system.title]
     if "llm_judged" in results:
         correct = f"{results['correct']} of {results['total_evaluated']} correct"
         counts = [
@@ -10064,11 +10593,99 @@ def describe_answers(configuration: Configuration) -> Iterator[str]:
         yield f"{best} {rows}: {figures}{reason}"
     if "quality" in results:
         means = [f"{name} {format_number(row['mean'], 2)}" for name, row in results["quality"].items()]
-        n_contexts = sum(answer.has_context for answer in configuration.answers)
+        n_contexts = sum(answer.has_context for answer in system.answers)
         basis = f"faithfulness is to the context in {n_contexts} answers, else to the reference"
         yield f"quality from 1 to 5: {', '.join(means)}; {basis}"
     if "bleu_tokens" in results:
         yield f"BLEU's tokens: {results['bleu_tokens']}"
+
+
+def list_origin_lines(graded: GradedAnswers) -> list[str]:
+    return list(dict.fromkeys(flatten(system.origins for system in graded.systems)))
+
+
+def build_answer_report(graded: GradedAnswers) -> Report:
+    measures = graded.inputs.study.measures
+    ranked: list[MeansRow] = []
+    by_category: list[MeansRow] = []
+    lines = [f"Ranked by: {graded.ranked_by or 'nothing'}"] if len(graded.systems) > 1 else []
+    for system in graded.systems:
+        ranked.append(([graded.ranks[system.title] or "n/a", system.title], system.means))
+        for category, (_, means) in system.slices["category"].items():
+            n_rows = max((mean.n for mean in means.values()), default=0)
+            by_category.append(([category, system.title, n_rows], means))
+        lines += prefix_lines(system.title, describe_answers(graded, system))
+    if FAITHFULNESS in graded.measured:
+        lines.append(f"{FAITHFULNESS}: {ITEM_SHARES[FAITHFULNESS]}")
+    lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *list_origin_lines(graded)]
+    by_category.sort(key=lambda row: row[0][:2])
+    warnings = flatten(document["warnings"] for document in graded.documents.values())
+    overview = build_means_part("Answer evaluation results", ["Rank", "Configuration"], ranked, measures, 2)
+    headings = ["Category", "Configuration", "Rows"]
+    parts = [
+        overview._replace(lines=lines),
+        build_means_part("Results by category", headings, by_category, measures, 2),
+        build_baseline_part(graded.inputs.options.baseline, graded.changes_since),
+        build_comparison_part(graded.differences),
+        Part("Warnings", lines=list(dict.fromkeys(warnings)), place="warnings"),
+    ]
+    columns = list_csv_names(graded)
+    return Report(
+        "Evaluation of answers",
+        parts,
+        entries=functools.partial(build_item_entries, graded),
+        header=["configuration", *columns, "provenance"],
+        rows=functools.partial(list_answer_rows, graded, columns),
+        entries_title="Answers",
+        facts={"Judge": graded.documents[graded.systems[0].title].get("judge_model", "none")},
+    )
+
+
+def list_csv_names(graded: GradedAnswers) -> list[str]:
+    """Return the columns of the CSV: of a judged system, which has more than others."""
+    system = max(graded.systems, key=graded.is_asked)
+    names = []
+    for column in list_item_columns(graded, system):
+        names += graded.measured if column.name == "scores" else [column.csv]
+    return list(filter(None, names))
+
+
+def list_answer_rows(graded: GradedAnswers, names: Sequence[str]) -> Iterator[list[object]]:
+    for system in graded.systems:
+        columns = list_item_columns(graded, system)
+        for answer in system.answers:
+            cells: dict[str, Any] = {**answer.scores}
+            cells |= {column.csv: column.get_cell(answer) for column in columns if column.csv}
+            yield [system.title, *map(cells.get, names), "; ".join(system.origins)]
+
+
+def build_item_entries(graded: GradedAnswers) -> Iterator[Entry]:
+    verdicts = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
+    scales = graded.inputs.scales
+    for system in graded.systems:
+        columns = list_item_columns(graded, system)
+        for answer in system.answers:
+            facts: dict[str, str] = {}
+            for column in columns:
+                if column.name == "scores":
+                    facts |= {name: format_number(score, 3) for name, score in column.get(answer).items()}
+                elif column.title:
+                    facts[column.title] = format_compact(column.get_cell(answer) or "")
+            failure = answer.explain_failures(scales.criteria) or ""
+            cases = {"failed": failure, "flagged": answer.flags}
+            by_protocol = graded.is_asked(system) and scales.uses_protocol
+            verdict, score = verdicts[decide_answer(scales, by_protocol, answer)[0]]
+            card = Card(
+                system.title,
+                answer.item.prediction,
+                facts,
+                verdict,
+                score,
+                [mark for mark, reason in cases.items() if reason],
+                answer.find_rationale(scales.protocol),
+                failure,
+            )
+            yield Entry(f"{system.title} {answer.id}", answer.item.question, answer.gold, [card])
 
 
 # ------------------------------------------------------------------ 16. Agreement
@@ -10187,7 +10804,7 @@ class AgreementOptions(Options):
     out: str = option("agreement.json", "default: agreement.json", metavar="FILE")
 
 
-class MeasureAgreement(Command):
+class MeasureAgreement(LegacyCommand):
     """Compare what judges, or judges and people, decided on the same answers."""
 
     options_type = AgreementOptions
@@ -11103,18 +11720,34 @@ class SummaryOptions(JudgeOptions):
         return [rows[index] for index in known[: self.limit]]
 
 
-class SummaryFile(Configuration):
-    kind: str = ""
-    k: int = 0
-    n_skipped: int = 0  # those that were not generated
+class SummaryFile(NamedTuple):
+    system: System[ItemAnswer]
+    kind: str
+    k: int
+    n_skipped: int  # those that were not generated
+    web_file: InputFile | None  # of documents that the judge sees
 
 
-class JudgeSummaries(GradeItems):
+class SummaryInputs(NamedTuple):
+    files: Sequence[SummaryFile]
+    study: Study[ItemAnswer]
+    sources: Sequence[InputFile]  # the files of gold summaries and web documents
+    has_gold: bool
+
+
+class GradedSummaries(NamedTuple):
+    inputs: SummaryInputs
+    judging: Judging
+    systems: Sequence[GradedSystem[ItemAnswer]]  # in the order of the files
+    differences: Sequence[Difference]
+
+
+class JudgeSummaries(Command[SummaryInputs, GradedSummaries]):
     """Judge summaries that set claims against each other."""
 
     options_type = SummaryOptions
     options: SummaryOptions
-    configurations: Sequence[SummaryFile] = ()
+    results_title = "Evaluation results"
     needs_judge = True
 
     @property
@@ -11126,7 +11759,7 @@ class JudgeSummaries(GradeItems):
             return MeasureWeb(self.options).run(console)
         return PlotSummaries(self.options).run(console) if self.options.plot else super().run(console)
 
-    def read(self) -> None:
+    def read(self) -> SummaryInputs:
         if self.options.report:
             import_optional("matplotlib", "--report png")  # before judging, not after
         problems: list[str] = []
@@ -11134,156 +11767,210 @@ class JudgeSummaries(GradeItems):
         paths = list_paths(self.options.summary_file or filter(glob.glob, patterns))
         if not paths:
             raise UsageError(f"no summaries: no {' or '.join(patterns)}; name a file with --summary-file")
-        self.reference_files: dict[InputFile, None] = {}
-        self.gold: dict[str, dict[str, str]] = defaultdict(dict)  # by folded query, and ID
-        self.has_gold = os.path.lexists(GOLD_SUMMARIES_FILE)
-        if self.has_gold:
-            for row in self.read_reference(GoldSummary, GOLD_SUMMARIES_FILE, problems):
-                self.gold[fold_text(row.title)].setdefault(row.id, write_gold_summary(row))
-        lacking = () if self.has_gold else (COVERAGE, TOTAL)  # there is nothing to compare with
-        self.measures = [measure for measure in SUMMARY_MEASURES if measure.name not in lacking]
-        self.compared = self.measures
-        total = SUMMARY_MEASURES[-1]
-        parts = PROMPTS["summary"].parts
-        self.criteria = [
-            ItemCriterion(name=TOTAL, measure=total, prompt="summary", derived=parts, prepare=self.prepare)
-        ]
-        files = [self.read_summaries(path, problems) for path in paths]
+        gold_file, gold = read_gold_summaries(problems)
+        files = [read_summaries(path, gold, self.options, problems) for path in paths]
         raise_problems(problems)
-        repeated = find_repeated(summaries.name for summaries in files)
-        for summaries in files:
-            if summaries.name in repeated:
-                summaries.name += f" {summaries.file.file}"
-        files.sort(key=lambda summaries: (summaries.kind == "merged", summaries.k))
-        self.configurations = [summaries for summaries in files if summaries.answers or summaries.n_skipped]
-        if not self.configurations:
+        repeated = find_repeated(file.system.name for file in files)
+        for position, file in enumerate(files):
+            name = file.system.name
+            if name in repeated:
+                system = msgspec.structs.replace(file.system, name=f"{name} {file.system.file.file}")
+                files[position] = file._replace(system=system)
+        files.sort(key=lambda file: (file.kind == "merged", file.k))
+        files = [file for file in files if file.system.answers or file.n_skipped]
+        if not files:
             raise UsageError("--indices: no summary is at these positions")
+        study = build_summary_study([file.system for file in files], has_gold=gold_file is not None)
+        sources = dict.fromkeys([gold_file, *[file.web_file for file in files]])
+        return SummaryInputs(files, study, [file for file in sources if file], gold_file is not None)
 
-    def read_reference(self, kind: type[AnyRecord], path: str, problems: list[str]) -> Collection[AnyRecord]:
-        file = read_file(path, problems)
-        self.reference_files[file.source] = None
-        return parse_rows(kind, file, problems).values()
+    def list_warnings(self, inputs: SummaryInputs) -> list[Message]:
+        messages = list_input_warnings(inputs.study.systems)
+        if not inputs.has_gold:
+            what = f"{GOLD_SUMMARIES_FILE} is not there: no scores of coverage, and no totals."
+            messages.append(WarningRecord(what))
+        return messages
 
-    def read_web_documents(self, k: int, problems: list[str]) -> dict[str, str]:
-        """Return the documents from the web, a line for each, by folded query."""
-        texts: dict[str, str] = {}
-        for row in self.read_reference(MergedDocuments, MERGED_FILE.format(k=k), problems):
-            lines = []
-            for document in row.merged:
-                if document.is_from_web:
-                    lines.append(f"- {document.id}: {join_words(document.content[:WEB_CHARS])}")
-            texts.setdefault(fold_text(row.query), "\n".join(lines))
-        return texts
+    def list_requests(self, inputs: SummaryInputs) -> Iterator[Request]:
+        return list_requests(inputs.study)
 
-    def read_summaries(self, path: str, problems: list[str]) -> SummaryFile:
-        kind, k = parse_summary_name(path, problems)
-        file = read_file(path, problems)
-        found = SummaryFile(f"{kind} {k}", file.source, [], is_judged=True, kind=kind, k=k)
-        web = self.read_web_documents(k, problems) if kind == "merged" else None
-        rows = self.options.choose(list(parse_rows(Summary, file, problems).values()))
-        cases: defaultdict[str, list[str]] = defaultdict(list)
-        for row in rows:
-            arguments = [perspective.text for claim in row.claims for perspective in claim.perspectives]
-            if any(re.match(GENERATION_ERRORS[kind], text) for text in arguments):
-                found.n_skipped += 1
-                continue
-            query = fold_text(row.query)
-            known = self.gold.get(query, {})
-            if len(known) > 1 and row.id not in known:
-                cases["queries with several gold summaries, the first counts"].append(row.query)
-            reference = known.get(row.id, next(iter(known.values()), NO_REFERENCE))
-            answer = "" if all(map(is_blank, arguments)) else write_claims(row.claims)
-            item = Item(id=row.id, question=row.query, gold=reference, prediction=answer)
-            if web and web.get(query):
-                item.context = [web[query]]
-            elif web is not None:
-                cases["queries without web documents"].append(row.query)
-            if find_flags(answer, row.query):
-                cases["summaries that speak to the judge or are judged cut off"].append(row.id)
-            found.answers.append(GradedItem(item))
-        found.warnings = list_warnings(path, itertools.starmap(WarningRecord, cases.items()))
-        return found
+    def grade(self, inputs: SummaryInputs, outcomes: Outcomes, judging: Judging) -> GradedSummaries:
+        why_not = require_judgements(outcomes, judging)
+        if why_not:
+            raise JudgeUnavailable(why_not)
+        group = grade_group(inputs.study, inputs.study.systems, outcomes, judging, expects_model=True)
+        return GradedSummaries(inputs, judging, group.systems, group.differences)
 
-    def prepare(self, answer: GradedItem) -> Case:
-        if self.has_gold and answer.item.gold == NO_REFERENCE:
-            return Failure("no gold summary has this query as its title", asked=False)
-        if is_blank(answer.item.prediction):
-            return judge_blank(PROMPTS["summary"])
-        return Task("summary", build_item_texts(answer.item))
-
-    def warnings(self) -> list[Message]:
-        missing = WarningRecord(f"{GOLD_SUMMARIES_FILE} is not there: no scores of coverage, and no totals.")
-        return [*super().warnings(), *([] if self.has_gold else [missing])]
-
-    def results(self) -> Iterator[OutputFile]:
+    def list_files(self, graded: GradedSummaries) -> Iterator[OutputFile]:
         now = datetime.now().astimezone()
-        for configuration in self.configurations:
-            name = f"{configuration.kind}_{configuration.k}_llm_judge_scores_{now:%Y%m%d_%H%M%S}"
-            stem = first_stem = Path(self.options.folder, configuration.kind, name).as_posix()
+        for file, system in zip(graded.inputs.files, graded.systems, strict=True):
+            name = f"{file.kind}_{file.k}_llm_judge_scores_{now:%Y%m%d_%H%M%S}"
+            stem = first_stem = Path(self.options.folder, file.kind, name).as_posix()
             numbers = itertools.count(2)
             while os.path.lexists(f"{stem}.json"):  # two files may have one type, k and second
                 stem = f"{first_stem}_{next(numbers)}"
-            results = self.build_results(configuration) | {"timestamp": now.isoformat(timespec="seconds")}
+            results = build_summary_results(graded, file, system)
+            results["timestamp"] = now.isoformat(timespec="seconds")
             yield OutputFile(f"{stem}.json", functools.partial(render_results, results))
             report = build_plots(f"{stem}.json", results["statistics_without_errors"])
             yield from list_report_files(report, stem, self.options.report)
 
-    def build_results(self, configuration: SummaryFile) -> dict[str, Any]:
-        rows = [self.build_row(answer) for answer in configuration.answers]
-        is_asked = any(isinstance(self.prepare(answer), Task) for answer in configuration.answers)
-        return {
-            "model": self.judging.model if is_asked else None,
-            "requested_model": self.judging.requested_model if is_asked else None,
-            "summary_file": configuration.file.file,
-            "summary_type": configuration.kind,
-            "k": configuration.k,
-            "num_evaluated": len(rows),
-            "num_skipped_errors": configuration.n_skipped,
-            "num_failed": sum(row.error is not None for row in rows),
-            **summarize_rows(rows),
-            "comparison": list_differences(self.differences, configuration.name),
-            "warnings": describe_warnings(configuration.warnings),
-            "run": {
-                "schema": RESULTS_SCHEMA,
-                "program_version": VERSION,
-                "prompt_hash": hash_prompt("summary"),
-                "inputs": [file.build_block() for file in (configuration.file, *self.reference_files)],
-            },
-            "results": rows,
-        }
-
-    def build_row(self, answer: GradedItem) -> ScoredSummary:
-        outcome = answer.outcomes[TOTAL]
-        given = outcome.scores if isinstance(outcome, Judgement) else {}
-        scores: dict[str, float | None] = dict.fromkeys(SUMMARY_CRITERIA)
-        scores |= {measure.name: given.get(measure.name, 0) for measure in self.measures}
-        row = ScoredSummary(id=answer.id, query=answer.item.question, scores=scores)
-        if isinstance(outcome, Failure):
-            row.error = outcome.reason
-            row.raw_response = outcome.reply or None
-        elif isinstance(outcome, Judgement) and outcome.reply:
-            row.raw_response = outcome.reply.content
-            if self.judging.repeats > 1:
-                row.repeats = [repeat.scores for repeat in outcome.repeats]
-        return row
-
-    def console(self) -> str:
+    def render(self, graded: GradedSummaries) -> str:
         rows: list[MeansRow] = []
         parts = []
-        for configuration in self.configurations:
-            n_failed = sum(answer.is_failed for answer in configuration.answers)
-            counts = (len(configuration.answers), n_failed, configuration.n_skipped)
-            rows.append(([configuration.name, *counts], configuration.means))
-            totals = Counter(map(find_nearest_level, configuration.list_scores(TOTAL)))
-            levels = range(int(SUMMARY_MEASURES[-1].highest) + 1) if self.has_gold else ()
+        for file, system in zip(graded.inputs.files, graded.systems, strict=True):
+            n_failed = sum(answer.is_failed for answer in system.answers)
+            rows.append(([system.name, len(system.answers), n_failed, file.n_skipped], system.means))
+            totals = Counter(map(find_nearest_level, system.list_scores(TOTAL)))
+            levels = range(int(SUMMARY_MEASURES[-1].highest) + 1) if graded.inputs.has_gold else ()
             unit = max(1, max(totals.values(), default=0) / 40)  # the widest bar has 40 columns
             bars = [(str(level), totals[level], "#" * math.ceil(totals[level] / unit)) for level in levels]
-            parts.append(Part(f"Total scores: {configuration.name}", ["Score", "Summaries", ""], bars))
+            parts.append(Part(f"Total scores: {system.name}", ["Score", "Summaries", ""], bars))
         headings = ["Summaries", "Evaluated", "Failed", "Left out"]
         overview = build_means_part("Summary evaluation results", headings, rows, SUMMARY_MEASURES)
         remark = f"Each criterion is 0 to 2, the total 0 to 10. {IN_BRACKETS}, by queries."
-        pairs = build_comparison_part(self.differences)._replace(title="Comparison by query")
-        return render_text([overview._replace(lines=[remark, *self.origins]), *parts, pairs])
+        origins = dict.fromkeys(flatten(system.origins for system in graded.systems))
+        pairs = build_comparison_part(graded.differences)._replace(title="Comparison by query")
+        return render_text([overview._replace(lines=[remark, *origins]), *parts, pairs])
+
+    def list_remarks(self, graded: GradedSummaries) -> list[WarningRecord]:
+        study = graded.inputs.study
+        return list(flatten(list_failures(study, system) for system in graded.systems))
+
+    def is_complete(self, graded: GradedSummaries) -> bool:
+        return not any(answer.is_failed for system in graded.systems for answer in system.answers)
+
+
+GoldTexts: TypeAlias = Mapping[str, Mapping[str, str]]  # of gold summaries, by folded query and ID
+
+
+def read_gold_summaries(problems: list[str]) -> tuple[InputFile | None, GoldTexts]:
+    """Return the file of gold summaries, if it is there, and their texts."""
+    gold: dict[str, dict[str, str]] = defaultdict(dict)
+    if not os.path.lexists(GOLD_SUMMARIES_FILE):
+        return None, gold
+    file = read_file(GOLD_SUMMARIES_FILE, problems)
+    for row in parse_rows(GoldSummary, file, problems).values():
+        gold[fold_text(row.title)].setdefault(row.id, write_gold_summary(row))
+    return file.source, gold
+
+
+def read_web_documents(k: int, problems: list[str]) -> tuple[InputFile, dict[str, str]]:
+    """Return a file of documents from the web, and by folded query its documents, a line for each."""
+    file = read_file(MERGED_FILE.format(k=k), problems)
+    texts: dict[str, str] = {}
+    for row in parse_rows(MergedDocuments, file, problems).values():
+        lines = []
+        for document in row.merged:
+            if document.is_from_web:
+                lines.append(f"- {document.id}: {join_words(document.content[:WEB_CHARS])}")
+        texts.setdefault(fold_text(row.query), "\n".join(lines))
+    return file.source, texts
+
+
+def read_summaries(path: str, gold: GoldTexts, options: SummaryOptions, problems: list[str]) -> SummaryFile:
+    kind, k = parse_summary_name(path, problems)
+    file = read_file(path, problems)
+    web_file = None
+    web: dict[str, str] = {}
+    if kind == "merged":
+        web_file, web = read_web_documents(k, problems)
+    rows = options.choose(list(parse_rows(Summary, file, problems).values()))
+    cases: defaultdict[str, list[str]] = defaultdict(list)
+    answers = []
+    for row in rows:
+        arguments = [perspective.text for claim in row.claims for perspective in claim.perspectives]
+        if any(re.match(GENERATION_ERRORS[kind], text) for text in arguments):
+            continue
+        query = fold_text(row.query)
+        known = gold.get(query, {})
+        if len(known) > 1 and row.id not in known:
+            cases["queries with several gold summaries, the first counts"].append(row.query)
+        reference = known.get(row.id, next(iter(known.values()), NO_REFERENCE))
+        answer = "" if all(map(is_blank, arguments)) else write_claims(row.claims)
+        context = [web[query]] if web.get(query) else []
+        if kind == "merged" and not context:
+            cases["queries without web documents"].append(row.query)
+        if find_flags(answer, row.query):
+            cases["summaries that speak to the judge or are judged cut off"].append(row.id)
+        item = Item(id=row.id, question=row.query, gold=reference, prediction=answer, context=context)
+        answers.append(ItemAnswer(item))
+    warnings = list_warnings(path, itertools.starmap(WarningRecord, cases.items()))
+    system = System(f"{kind} {k}", file.source, answers, warnings)
+    return SummaryFile(system, kind, k, len(rows) - len(answers), web_file)
+
+
+def build_summary_study(systems: Sequence[System[ItemAnswer]], *, has_gold: bool) -> Study[ItemAnswer]:
+    def prepare(answer: ItemAnswer) -> Case:
+        if has_gold and answer.item.gold == NO_REFERENCE:
+            return Failure("no gold summary has this query as its title", asked=False)
+        if is_blank(answer.item.prediction):
+            return judge_blank(PROMPTS["summary"])
+        return Task("summary", answer.texts)
+
+    total = SUMMARY_MEASURES[-1]
+    prompt = PROMPTS["summary"]
+    criterion = Criterion(
+        name=TOTAL,
+        measure=total,
+        prompt="summary",
+        derived=prompt.parts,
+        prepare=prepare,
+        unit=prompt.top / total.highest,
+    )
+    lacking = () if has_gold else (COVERAGE, TOTAL)  # there is nothing to compare with
+    measures = [measure for measure in SUMMARY_MEASURES if measure.name not in lacking]
+    return Study(
+        systems=systems,
+        measures=measures,
+        compared=measures,
+        criteria=[criterion],
+        asked={system.title: range(len(system.answers)) for system in systems},
+    )
+
+
+def build_summary_results(
+    graded: GradedSummaries, file: SummaryFile, system: GradedSystem[ItemAnswer]
+) -> dict[str, Any]:
+    rows = [build_summary_row(graded, answer) for answer in system.answers]
+    [criterion] = graded.inputs.study.criteria
+    is_asked = any(isinstance(criterion.prepare(answer), Task) for answer in system.answers)
+    return {
+        "model": graded.judging.model if is_asked else None,
+        "requested_model": graded.judging.requested_model if is_asked else None,
+        "summary_file": file.system.file.file,
+        "summary_type": file.kind,
+        "k": file.k,
+        "num_evaluated": len(rows),
+        "num_skipped_errors": file.n_skipped,
+        "num_failed": sum(row.error is not None for row in rows),
+        **summarize_rows(rows),
+        "comparison": list_differences(graded.differences, system.name),
+        "warnings": describe_warnings(file.system.warnings),
+        "run": {
+            "schema": RESULTS_SCHEMA,
+            "program_version": VERSION,
+            "prompt_hash": hash_prompt("summary"),
+            "inputs": [source.build_block() for source in (file.system.file, *graded.inputs.sources)],
+        },
+        "results": rows,
+    }
+
+
+def build_summary_row(graded: GradedSummaries, answer: ItemAnswer) -> ScoredSummary:
+    outcome = answer.outcomes[TOTAL]
+    given = outcome.scores if isinstance(outcome, Judgement) else {}
+    scores: dict[str, float | None] = dict.fromkeys(SUMMARY_CRITERIA)
+    scores |= {measure.name: given.get(measure.name, 0) for measure in graded.inputs.study.measures}
+    row = ScoredSummary(id=answer.id, query=answer.item.question, scores=scores)
+    if isinstance(outcome, Failure):
+        row.error = outcome.reason
+        row.raw_response = outcome.reply or None
+    elif isinstance(outcome, Judgement) and outcome.reply:
+        row.raw_response = outcome.reply.content
+        if graded.judging.repeats > 1:
+            row.repeats = [repeat.scores for repeat in outcome.repeats]
+    return row
 
 
 def parse_summary_name(path: str, problems: list[str]) -> tuple[str, int]:
@@ -11373,7 +12060,7 @@ def build_plots(name: str, statistics: Spreads) -> Report:
     return Report(Path(name).name, (), distributions=distributions)
 
 
-class PlotSummaries(Command):
+class PlotSummaries(LegacyCommand):
     options: SummaryOptions
     results_title = "Plots"
 
@@ -11404,7 +12091,7 @@ class PlotSummaries(Command):
             yield OutputFile(f"{stem}_statistics.json", functools.partial(render_results, content))
 
 
-class MeasureWeb(Command):
+class MeasureWeb(LegacyCommand):
     options: SummaryOptions
     results_title = "Web metrics"
 
@@ -11505,7 +12192,7 @@ class GenerateOptions(WriteOptions):
     judge_model: str | None = None  # the one of them that is asked
 
 
-class WriteFile(Command):
+class WriteFile(LegacyCommand):
     """A command whose results are one file of rows, most of them written by a model."""
 
     needs_judge = True
@@ -11885,7 +12572,6 @@ def find_broken_rule(draft: Mapping[str, Any], sentences: Sentences) -> str:
 OwnMeasure: TypeAlias = Callable[[Question, Prediction], "float | None"]
 ItemFunction: TypeAlias = Callable[[Item], "float | None"]
 OwnCriteria: TypeAlias = Mapping[str, str] | Sequence[CriterionValue]  # a dict has names and questions
-Grading: TypeAlias = GradeSplit | GradeAnswers
 
 
 class Results(dict[str, dict[str, Any]]):
@@ -11970,9 +12656,16 @@ def grade(
     chosen = None if systems is None else sorted(collect_ids(systems))
     if chosen == []:
         raise ValueError("systems is empty: name at least one, or leave it out to grade all")
-    options = SplitOptions(split=split, systems=chosen, judge=chosen, criteria=values, repeats=repeats)
-    options.root = "" if str(folder) == "." else str(folder)  # results name files as the command line does
-    return run_silently(GradeSplit(options), judge, RUBRIC_BOUNDS, measures)
+    options = SplitOptions(
+        split=split,
+        systems=chosen,
+        judge=chosen,
+        criteria=values,
+        repeats=repeats,
+        functions=measures,
+        root="" if str(folder) == "." else str(folder),  # results name files as the command line does
+    )
+    return run_silently(GradeSplit(options), judge, RUBRIC_BOUNDS)
 
 
 def grade_answers(
@@ -12014,17 +12707,16 @@ def grade_answers(
         criteria=list_criterion_values(criteria),
         columns=[(check_name("field", field, COLUMN_FIELDS), path) for field, path in columns.items()],
         repeats=repeats,
+        baseline=None if baseline is None else str(baseline),
+        functions=measures,
+        folder=str(folder),
+        sources=encode_sources(rows),
     )
     if methods is not None:
         options.given_methods = [check_name("method", name, METHODS) for name in methods]
     if judge is not None and not criteria and "hybrid" not in options.methods:
         options.given_methods = [*options.methods, "llm_judge"]  # otherwise the judge is there for these
-    if baseline is not None:
-        options.baseline = str(baseline)
-    command = GradeAnswers(options)
-    command.folder = str(folder)
-    command.sources = encode_sources(rows)
-    return run_silently(command, judge, SHARE_BOUNDS, measures)
+    return run_silently(GradeAnswers(options), judge, SHARE_BOUNDS)
 
 
 def check_name(what: str, name: str, known: Collection[str]) -> str:
@@ -12087,17 +12779,11 @@ def list_criterion_values(criteria: OwnCriteria) -> Sequence[CriterionValue]:
 # -- Running a command without a console
 
 
-def run_silently(
-    command: Grading,
-    judge: object,
-    bounds: Bounds,
-    measures: Mapping[str, Callable[..., float | None]],
-) -> Results:
+def run_silently(command: AnyCommand, judge: object, bounds: Bounds) -> Results:
     """Read, judge and grade. Raises InputError for whatever the command cannot do."""
     options = command.options
     if not isinstance(options.repeats, int) or options.repeats < 1:
         raise ValueError(f"repeats: expected a whole number from 1, got {options.repeats!r}")
-    command.functions = measures
     options.journal_only = judge is None
     if isinstance(judge, str):
         options.judge_model = judge
@@ -12106,19 +12792,20 @@ def run_silently(
     try:
         if isinstance(judge, str) and not find_api_key():
             raise UsageError(f"set {API_KEY} to judge with {judge}")
-        command.read()
-        command.needs_judge = bool(options.criteria)  # without a judge they would have no scores
+        inputs = command.read()
         with ExitStack() as resources:
             if callable(judge):
-                outcomes, judging = ask_function(command, judge, bounds)
+                outcomes, judging = ask_function(inputs.study, judge, bounds, options.repeats)
             else:
-                outcomes, judging = ask_requests(command, Console(None, None), resources)
+                needs_judge = bool(options.criteria)  # without a judge they would have no scores
+                console = Console(None, None)
+                outcomes, judging = ask_requests(command, inputs, needs_judge, console, resources)
             if judging.unavailable:
                 raise JudgeUnavailable(judging.unavailable)
-            command.grade(outcomes, judging)
+            graded = command.grade(inputs, outcomes, judging)
     except (UsageError, JudgeUnavailable) as error:
         raise InputError([str(error)]) from error
-    return command.collect_results()
+    return command.collect_results(graded)
 
 
 # -- Functions of the user's own
@@ -12136,14 +12823,16 @@ SHARE_BOUNDS = Bounds(0, 1, "a score from 0 to 1, True, False or None")
 NO_SCORE = Failure("not judged by the function", asked=False)
 
 
-def ask_function(command: Grading, judge: Callable[..., object], bounds: Bounds) -> tuple[Outcomes, Judging]:
+def ask_function(
+    study: Study[Any], judge: Callable[..., object], bounds: Bounds, n_repeats: int
+) -> tuple[Outcomes, Judging]:
     name = getattr(judge, "__name__", type(judge).__name__)
     answered: list[tuple[Request, Outcome]] = []
-    for request in repeat_requests(command.requests(), command.options.repeats):
+    for request in repeat_requests(list_requests(study), n_repeats):
         place = f"{name}: {request.system}, {request.item_id}"
-        score = call_function(judge, command.find_arguments(request), place, bounds)
+        score = call_function(judge, study.find_answer(request).judge_arguments, place, bounds)
         answered.append((request, NO_SCORE if score is None else Judgement(score, "")))
-    return collect_outcomes(answered), Judging(name, name, repeats=command.options.repeats)
+    return collect_outcomes(answered), Judging(name, name, repeats=n_repeats)
 
 
 def call_function(
@@ -12168,9 +12857,11 @@ def build_function_measure(name: str) -> Measure:
     return Measure(name, name, lowest=-math.inf, highest=math.inf)
 
 
-def add_own_scores(system: str, answers: Sequence[GradedAnswer | GradedItem], command: Grading) -> None:
+def add_function_scores(
+    system: str, answers: Iterable[Answer], functions: Mapping[str, Callable[..., float | None]]
+) -> None:
     """Add the scores of a system's answers by measures of the user's own. A missing answer is a miss."""
-    for name, function in command.functions.items():
+    for name, function in functions.items():
         for answer in answers:
             score: float | None = 0.0
             if answer.arguments:
@@ -12185,7 +12876,7 @@ def add_own_scores(system: str, answers: Sequence[GradedAnswer | GradedItem], co
 # In: arguments. Out: the process's exit code. This section and `run` are the only ones that print. Read
 # first: main, parse_command.
 
-COMMANDS: Mapping[str, type[Command]] = {  # by the first argument; "" needs no name
+COMMANDS: Mapping[str, type[AnyCommand]] = {  # by the first argument; "" needs no name
     "": GradeSplit,
     "check": CheckInputs,
     "answers": GradeAnswers,
@@ -12243,7 +12934,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_BAD_INPUT
 
 
-def parse_command(argv: Iterable[str]) -> Command:
+def parse_command(argv: Iterable[str]) -> AnyCommand:
     """Return the command that the arguments ask for. Raises UsageError, or SystemExit after --help."""
     try:
         os.getcwd()
