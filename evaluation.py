@@ -5678,41 +5678,24 @@ def add_gate(report: Report, checks: list[Check]) -> Report:
 # what a judge is asked. With its outcomes, `grade_group` returns GradedSystems: their answers with all
 # scores, their means and slices, and how they differ. Results and reports are made from these.
 
-
 NOT_JUDGED = Failure(State.NOT_JUDGED.value, asked=False)
 
 
 class Answer(msgspec.Struct, kw_only=True):
     """A system's answer to an item: its scores by measure, and its outcome by each criterion."""
 
+    id: str  # of the item
+    item_key: ItemKey  # what the answer has in common with those of other systems to the same item
+    cluster: Hashable
     scores: dict[str, float] = {}
     outcomes: dict[str, Outcome | Decision] = {}  # a decision keeps the judge's
     flags: Sequence[str] = ()  # of what speaks to the judge, if one was asked
 
-    @property
-    def id(self) -> str:
-        raise NotImplementedError
-
-    @property
-    def item_key(self) -> ItemKey:
-        """What the answer has in common with those of other systems to the same item."""
-        raise NotImplementedError
-
-    @property
-    def cluster(self) -> Hashable:
-        raise NotImplementedError
-
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        """What measures of the user's own receive; nothing if the answer is missing."""
-        raise NotImplementedError
-
-    @property
-    def judge_arguments(self) -> tuple[Any, ...]:
-        """What a judge that is a function receives."""
-        raise NotImplementedError
-
     def find_flags(self) -> list[str]:
+        raise NotImplementedError
+
+    def list_arguments(self) -> list[Any]:
+        """Return what measures of the user's own receive; nothing if the answer is missing."""
         raise NotImplementedError
 
     @property
@@ -5761,6 +5744,10 @@ class Column(NamedTuple):
         return ", ".join(value or ()) if self.name == "flags" else value
 
 
+def build_score_column(name: str) -> Column:
+    return Column(name, lambda answer: answer.scores.get(name))
+
+
 def list_judge_columns(criterion: Criterion) -> list[Column]:
     """Return the columns of what a judge says of an answer by a criterion; the first one is its reason."""
     name = f"{criterion.name}_rationale"
@@ -5776,6 +5763,10 @@ def list_repeat_columns(criterion: Criterion, *, has_repeats: bool) -> list[Colu
 
     name = f"{criterion.name}_repeats"
     return [Column(name, list_repeats, csv=name, title=name)] if has_repeats else []
+
+
+def list_ids(answers: Iterable[Answer]) -> list[str]:
+    return [answer.id for answer in answers]
 
 
 class System(msgspec.Struct, Generic[A]):
@@ -5810,21 +5801,20 @@ class Study(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     # Returns the measures for which a system has submitted nothing, given its answers and criteria.
     find_lacking: Callable[[Sequence[A], Sequence[Criterion]], set[str]] = lack_nothing
 
-    @property
-    def names(self) -> list[str]:
-        return [system.title for system in self.systems]
-
     def find_answer(self, request: Request) -> A:
         systems = {system.title: system for system in self.systems}
         return systems[request.system].answers[request.position]
 
 
-class JudgedSystem(msgspec.Struct, Generic[A]):
-    """A system's answers with all their scores, and the criteria that they have scores by."""
+class GradedSystem(msgspec.Struct, Generic[A]):
+    """A system's answers with all their scores, and its means: of all items, and of each slice."""
 
     system: System[A]
     answers: Sequence[A]
-    judged: Sequence[Criterion] = ()
+    judged: Sequence[Criterion] = ()  # that answers have scores by
+    origins: Sequence[str] = ()  # of these scores, a line for each criterion
+    means: Mapping[str, Mean] = {}  # by measure
+    slices: Mapping[str, Mapping[str, Mapping[str, Mean]]] = {}  # by facet, value and measure
 
     @property
     def name(self) -> str:
@@ -5834,28 +5824,9 @@ class JudgedSystem(msgspec.Struct, Generic[A]):
     def title(self) -> str:
         return self.system.title
 
-    def find_missing(self, criterion: Criterion, *, asked: bool | None = None) -> list[A]:
-        """Return the answers without a judgement, or only those that a judge was asked about, or was not."""
-        rows = [(answer, answer.find_failure(criterion)) for answer in self.answers]
-        return [answer for answer, failure in rows if failure and asked in (None, failure.asked)]
-
     @property
     def flagged(self) -> list[A]:
         return [answer for answer in self.answers if answer.flags]
-
-
-class Slice(NamedTuple):
-    table: Table
-    means: dict[str, Mean]
-
-
-class GradedSystem(JudgedSystem[A], kw_only=True):
-    """A judged system with its means: of all items, and of each slice by facet and value."""
-
-    means: Mapping[str, Mean] = {}
-    slices: Mapping[str, Mapping[str, Slice]] = {}
-    origins: Sequence[str] = ()  # of the judged scores, a line for each criterion
-    places: Array  # of the answers in the table
 
     def find_mean(self, measure: Measure) -> Mean:
         return self.means.get(measure.name, NO_MEAN)
@@ -5863,12 +5834,18 @@ class GradedSystem(JudgedSystem[A], kw_only=True):
     def list_scores(self, name: str) -> list[float]:
         return [answer.scores[name] for answer in self.answers if name in answer.scores]
 
+    def find_missing(self, criterion: Criterion, *, asked: bool | None = None) -> list[A]:
+        """Return the answers without a judgement, or only those that a judge was asked about, or was not."""
+        rows = [(answer, answer.find_failure(criterion)) for answer in self.answers]
+        return [answer for answer, failure in rows if failure and asked in (None, failure.asked)]
+
 
 class GradedGroup(msgspec.Struct, Generic[A]):
     """Graded systems, and how they differ."""
 
     systems: list[GradedSystem[A]]
     table: Table
+    places: Mapping[str, Array]  # by system: the rows of the table that its answers have
     differences: list[Difference]
 
 
@@ -5914,11 +5891,12 @@ def find_scorer(counted: Collection[Outcome | Decision], *, expects_model: bool)
 
 def judge_system(
     study: Study[A], system: System[A], outcomes: Outcomes, *, expects_model: bool
-) -> JudgedSystem[A]:
+) -> GradedSystem[A]:
     """Return a system's answers with the scores by all criteria: people's, and those of the model."""
     answers = list(system.answers)
     judged: list[Criterion] = []
-    for criterion in study.criteria if system.title in study.asked else ():
+    criteria = study.criteria if system.title in study.asked else ()
+    for criterion in criteria:
         counted: dict[int, Outcome | Decision] = {}
         for position, case in list_cases(study, system, criterion):
             if isinstance(case, Task):
@@ -5936,7 +5914,7 @@ def judge_system(
         for position, answer in enumerate(answers):
             if answer.outcomes:
                 answers[position] = msgspec.structs.replace(answer, flags=answer.find_flags())
-    return JudgedSystem(system, answers, judged)
+    return GradedSystem(system, answers, judged)
 
 
 def add_outcome(answer: A, criterion: Criterion, outcome: Outcome | Decision, scorer: Scorer) -> A:
@@ -5959,26 +5937,25 @@ def grade_group(
     """Grade systems, and compare them on the items that they have in common."""
     judged = [judge_system(study, system, outcomes, expects_model=expects_model) for system in systems]
     table, places = build_table(judged)
-    for row in judged:
-        table.systems[row.name] = collect_scores(study, row, places[row.name], table.items.n, judging)
     graded = []
-    for row in judged:
-        has_origin = judging.model or study.decisions  # otherwise all is known without a judge
+    for system in judged:
+        # Without a model and decisions all is known without a judge, and has no origin.
+        signed = system.judged if judging.model or study.decisions else ()
+        scores = collect_scores(study, system, places[system.name], table.items.n)
+        scores.judges = judging.sign_measures(signed)
+        table.systems[system.name] = scores
         graded.append(
-            GradedSystem(
-                row.system,
-                row.answers,
-                row.judged,
-                means=compute_means(table, row.name, study.measures),
-                slices=slice_system(study, row, table, places[row.name]),
-                origins=judging.list_origins(row.judged if has_origin else ()),
-                places=places[row.name],
+            msgspec.structs.replace(
+                system,
+                origins=judging.list_origins(signed),
+                means=compute_means(table, system.name, study.measures),
+                slices=slice_system(study, system, table, places[system.name]),
             )
         )
-    return GradedGroup(graded, table, compare_systems(table, study.compared))
+    return GradedGroup(graded, table, places, compare_systems(table, study.compared))
 
 
-def build_table(systems: Iterable[JudgedSystem[A]]) -> tuple[Table, dict[str, Array]]:
+def build_table(systems: Iterable[GradedSystem[A]]) -> tuple[Table, dict[str, Array]]:
     """Return a table with a row per item, without scores, and the rows of each system's answers."""
     rows: dict[ItemKey, int] = {}
     clusters: list[Hashable] = []
@@ -6003,9 +5980,7 @@ def number_copies(item_keys: Iterable[ItemKey]) -> Iterator[ItemKey]:
         yield *item_key, copies[item_key]
 
 
-def collect_scores(
-    study: Study[A], system: JudgedSystem[A], places: Array, n_items: int, judging: Judging
-) -> Scores:
+def collect_scores(study: Study[A], system: GradedSystem[A], places: Array, n_items: int) -> Scores:
     """Return a system's columns of the table: those of its criteria, and others that any answer has."""
     scores = Scores()
     judged = {criterion.measure.name for criterion in system.judged}
@@ -6014,25 +5989,23 @@ def collect_scores(
         if measure.name in judged or not np.isnan(column).all():
             scores.values[measure.name] = np.full(n_items, np.nan)
             scores.values[measure.name][places] = column
-    if judging.model or study.decisions:
-        scores.judges = judging.sign_measures(system.judged)
     incomplete = [criterion for criterion in system.judged if system.find_missing(criterion)]
     add_obstacles(scores, study.find_lacking(system.answers, system.judged), incomplete)
     return scores
 
 
 def slice_system(
-    study: Study[A], system: JudgedSystem[A], table: Table, places: Array
-) -> dict[str, dict[str, Slice]]:
+    study: Study[A], system: GradedSystem[A], table: Table, places: Array
+) -> dict[str, dict[str, dict[str, Mean]]]:
+    """Return the means of each slice, by facet, value and measure."""
     own = msgspec.structs.replace(table, systems={system.name: table.systems[system.name]})
-    slices: dict[str, dict[str, Slice]] = {}
+    slices = {}
     for facet, get in study.facets.items():
         values = [""] * table.items.n
         for place, answer in zip(places.tolist(), system.answers, strict=True):
             values[place] = get(answer)
-        slices[facet] = {}
-        for value, part in slice_table(own, values, study.min_slice).items():
-            slices[facet][value] = Slice(part, compute_means(part, system.name, study.measures))
+        parts = slice_table(own, values, study.min_slice).items()
+        slices[facet] = {value: compute_means(part, system.name, study.measures) for value, part in parts}
     return slices
 
 
@@ -6040,7 +6013,7 @@ def find_changes(
     study: Study[A], group: GradedGroup[A], runs: Mapping[str, EarlierRun], gate: Collection[str]
 ) -> dict[str, ChangesSince]:
     """Return the changes since a baseline of the systems that it has."""
-    places = [system.places for system in group.systems if system.name in runs]
+    places = [places for name, places in group.places.items() if name in runs]
     if not places:
         return {}
     part = group.table.select(np.unique(np.concatenate(places)))
@@ -7387,8 +7360,18 @@ def build_study(split: Split, submissions: Iterable[Submission], options: SplitO
         answers = []
         for question, gold_id in zip(split.questions, gold_ids, strict=True):
             prediction = submitted.predict(question)
-            scores = score_prediction(question, prediction)
-            answers.append(SplitAnswer(question, prediction, split, gold_id, scores=scores))
+            answers.append(
+                SplitAnswer(
+                    question,
+                    prediction,
+                    split,
+                    gold_id,
+                    id=question.question_id,
+                    item_key=(question.question_id, gold_id),
+                    cluster=question.doc_id,
+                    scores=score_prediction(question, prediction),
+                )
+            )
         add_function_scores(submitted.title, answers, options.functions)
         systems.append(
             System(submitted.name, submitted.file, answers, submitted.warnings, submitted.submission)
@@ -7481,24 +7464,12 @@ def list_generators(answers: Iterable[SplitAnswer]) -> list[str]:
 
 
 class SplitAnswer(Answer, gc=False):
-    """One system's answer to one question. `scores` has those that can be computed for it, by measure."""
+    """One system's answer to one question."""
 
     question: Question
     prediction: Prediction
     split: Split
     gold_id: str
-
-    @property
-    def id(self) -> str:
-        return self.question.question_id
-
-    @property
-    def item_key(self) -> ItemKey:
-        return self.id, self.gold_id
-
-    @property
-    def cluster(self) -> str:
-        return self.question.doc_id
 
     @property
     def document(self) -> Document:
@@ -7522,13 +7493,8 @@ class SplitAnswer(Answer, gc=False):
         answer = self.prediction.answer[:MAX_ANSWER_CHARS]
         return {"question": self.question.question, "gold": self.question.answer, "answer": answer}
 
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        return () if self.prediction is NO_PREDICTION else (self.question, self.prediction)
-
-    @property
-    def judge_arguments(self) -> tuple[Any, ...]:
-        return self.question, self.texts["answer"]
+    def list_arguments(self) -> list[Any]:
+        return [] if self.prediction is NO_PREDICTION else [self.question, self.prediction]
 
     @property
     def decisions(self) -> dict[str, Decision]:
@@ -7770,12 +7736,12 @@ RUBRIC = Criterion(
     block="llm_judge",
     columns=(
         Column("answer_score_normalized", get_normalized_score),
-        Column(EVIDENCE_MEASURE.name, lambda answer: answer.scores.get(EVIDENCE_MEASURE.name)),
+        build_score_column(EVIDENCE_MEASURE.name),
         Column(
             "evidence_method",
             lambda answer: choose_evidence_method(answer.gold, answer.document.sentences),
         ),
-        Column(COMBINED_MEASURE.name, lambda answer: answer.scores.get(COMBINED_MEASURE.name)),
+        build_score_column(COMBINED_MEASURE.name),
         Column("gold_sentences", attrgetter("gold")),
         Column("pred_sentences", attrgetter("cited")),
     ),
@@ -7821,7 +7787,7 @@ def collect_taken_names() -> set[str]:
     """Return the names that a measure, a column or a block of the results has already."""
     built_in = [RUBRIC, *BUILT_IN_CRITERIA.values()]
     measures = [*flatten(SPLIT_BLOCKS.values()), *(criterion.measure for criterion in built_in)]
-    columns = list_csv_columns(measures, built_in, has_repeats=True)
+    columns = [column.name for column in list_csv_columns(measures, built_in, has_repeats=True)]
     names = {*SPLIT_BLOCKS, *columns, *(criterion.block for criterion in built_in)}
     names |= {"measures", "slices", "run", "baseline", "comparison"}  # the other blocks
     names |= {re.sub("_(score|rationale|failure)$", "", column) for column in columns}  # of a criterion
@@ -7862,7 +7828,7 @@ def build_results(split: Split, system: SplitSystem, judging: Judging) -> dict[s
     results["slices"] = {}
     for facet, slices in system.slices.items():
         results["slices"][facet] = {}
-        for value, (_, means) in slices.items():
+        for value, means in slices.items():
             n_questions = means[RETRIEVAL_MEASURES[0].name].n
             results["slices"][facet][value] = {"questions": n_questions, **summarize_blocks(blocks, means)}
     return results
@@ -7901,10 +7867,6 @@ def build_judge_results(
         "usage": summarize_usage(judging, [answer.find_judgement(criterion) for answer in rows]),
         "per_question": ({column.name: column.get(answer) for column in columns} for answer in rows),
     }
-
-
-def list_ids(answers: Iterable[Answer]) -> list[str]:
-    return [answer.id for answer in answers]
 
 
 def summarize_means(means: Mapping[str, Mean], measures: Sequence[Measure]) -> dict[str, Any]:
@@ -7956,7 +7918,7 @@ def list_columns(criterion: Criterion, *, has_repeats: bool) -> list[Column]:
         Column("question_id", attrgetter("id")),
         Column("gold_id", attrgetter("gold_id")),
         Column("answer_id", lambda answer: answer.identify(criterion), csv="" if prefix else "answer_id"),
-        Column(measure, lambda answer: answer.scores.get(measure)),
+        build_score_column(measure),
         *criterion.columns,
         *list_judge_columns(criterion),
         Column("failure", lambda answer: answer.explain_failures([criterion]), csv=f"{prefix}failure"),
@@ -8343,7 +8305,7 @@ class Concern(Enum):
 
 ODDITIES = (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM, BROAD)  # data warnings that are concerns
 # The system of a submission without any
-NO_SYSTEM: SplitSystem = GradedSystem(System("", InputFile("", "")), (), places=np.zeros(0, np.intp))
+NO_SYSTEM: SplitSystem = GradedSystem(System("", InputFile("", "")), ())
 
 
 class Grade(NamedTuple):
@@ -9052,7 +9014,7 @@ def build_systems_part(
 def build_slice_part(systems: Sequence[SplitSystem], facet: str, measures: Sequence[Measure]) -> Part:
     rows: list[MeansRow] = []
     for system in systems:
-        for value, (_, means) in system.slices[facet].items():
+        for value, means in system.slices[facet].items():
             n_questions = means[RETRIEVAL_MEASURES[0].name].n
             if n_questions < len(system.answers):  # otherwise these are the means of all again
                 rows.append(([value.replace("_", " "), system.name, n_questions], means))
@@ -9075,14 +9037,13 @@ def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
 def build_empty_report(gradebook: Gradebook, submission: GradedSubmission) -> Report:
     part = Part("Not graded", lines=submission.submission.reasons, place="box")
     title = f"Evaluation of the {gradebook.split.name} split: {submission.name}"
-    return Report(title, [part], header=list(list_gradebook_columns(gradebook)))
+    return Report(title, [part], header=[column.name for column in list_gradebook_columns(gradebook)])
 
 
 def build_split_report(gradebook: Gradebook, graded: GradedSubmission, changes: Part) -> Report:
     split = gradebook.split
     submission = graded.submission
     systems = graded.systems
-    columns = list_gradebook_columns(gradebook)
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     remarks = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
     remarks += describe_certainty(systems, split.measures, graded.differences)
@@ -9107,8 +9068,8 @@ def build_split_report(gradebook: Gradebook, graded: GradedSubmission, changes: 
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
         [*parts, Part("Warnings", lines=lines, place="warnings")],
         entries=lambda: build_entries(split, systems),
-        header=list(columns),
-        rows=lambda: list_csv_rows(columns, systems),
+        header=[column.name for column in list_gradebook_columns(gradebook)],
+        rows=lambda: list_csv_rows(gradebook, systems),
         facts=build_run_facts(gradebook, systems) | {"Warnings": str(len(lines))},
     )
 
@@ -9150,65 +9111,58 @@ def build_run_facts(gradebook: Gradebook, systems: Sequence[SplitSystem]) -> dic
     }
 
 
-def list_gradebook_columns(gradebook: Gradebook) -> dict[str, SystemGetter]:
+def list_gradebook_columns(gradebook: Gradebook, system: SplitSystem = NO_SYSTEM) -> list[Column]:
     split = gradebook.split
-    return list_csv_columns(split.measures, split.criteria, has_repeats=gradebook.judging.repeats > 1)
+    has_repeats = gradebook.judging.repeats > 1
+    return list_csv_columns(split.measures, split.criteria, system, has_repeats=has_repeats)
 
 
 def list_csv_columns(
-    measures: Iterable[Measure], criteria: Sequence[Criterion], *, has_repeats: bool
-) -> dict[str, SystemGetter]:
-    """Return the columns of the CSV: by name what gets a cell from a system and its answer."""
-    columns: dict[str, SystemGetter] = {
-        "question_id": lambda _, answer: answer.id,
-        "system": lambda system, _: system.name,
-        "doc_id": lambda _, answer: answer.question.doc_id,
-    }
-    for facet in SHOWN_FACETS:
-        columns[facet] = functools.partial(get_question_cell, facet)
-    for measure in measures:
-        columns[measure.name] = functools.partial(get_score_cell, measure.name)
+    measures: Iterable[Measure],
+    criteria: Sequence[Criterion],
+    system: SplitSystem = NO_SYSTEM,
+    *,
+    has_repeats: bool,
+) -> list[Column]:
+    """Return the columns of the CSV for a system's answers."""
+    columns = [
+        Column("question_id", attrgetter("id")),
+        Column("system", lambda _: system.name),
+        Column("doc_id", attrgetter("question.doc_id")),
+        *[Column(facet, attrgetter(f"question.{facet}")) for facet in SHOWN_FACETS],
+        *[build_score_column(measure.name) for measure in measures],
+    ]
     for criterion in criteria:
         for column in list_columns(criterion, has_repeats=has_repeats):
-            if column.csv:
-                columns[column.csv] = functools.partial(get_judged_cell, column)
-    columns["failure"] = lambda _, answer: answer.explain_failures(criteria)  # by all of them
-    for kind in CITATION_KINDS:
-        columns[kind] = functools.partial(get_citations_cell, kind)
-    return columns | {
-        "provenance": lambda system, _: "; ".join(system.origins),
-        "question": lambda _, answer: answer.question.question,
-        "gold_answer": lambda _, answer: answer.question.answer,
-        "system_answer": lambda _, answer: answer.prediction.answer,
-    }
+            if column.csv == "failure":
+                columns.append(Column("failure", lambda answer: answer.explain_failures(criteria)))
+            elif column.csv:
+                columns.append(Column(column.csv, functools.partial(get_judged_cell, column)))
+    columns += [Column(kind, functools.partial(get_citations_cell, kind)) for kind in CITATION_KINDS]
+    return [
+        *columns,
+        Column("provenance", lambda _: "; ".join(system.origins)),
+        Column("question", attrgetter("question.question")),
+        Column("gold_answer", attrgetter("question.answer")),
+        Column("system_answer", attrgetter("prediction.answer")),
+    ]
 
 
-SystemGetter: TypeAlias = Callable[[SplitSystem, SplitAnswer], Any]
-
-
-def get_question_cell(field: str, _system: SplitSystem, answer: SplitAnswer) -> Any:
-    return getattr(answer.question, field)
-
-
-def get_score_cell(name: str, _system: SplitSystem, answer: SplitAnswer) -> float | None:
-    return answer.scores.get(name)
-
-
-def get_judged_cell(column: Column, _system: SplitSystem, answer: SplitAnswer) -> Any:
+def get_judged_cell(column: Column, answer: SplitAnswer) -> Any:
     """Return a cell about an answer by a criterion; None if no judge was asked about the answer."""
     return column.get_cell(answer) if answer.outcomes else None
 
 
-def get_citations_cell(kind: str, _system: SplitSystem, answer: SplitAnswer) -> str:
+def get_citations_cell(kind: str, answer: SplitAnswer) -> str:
     return ", ".join(answer.sort_citations()[kind])
 
 
-def list_csv_rows(
-    columns: Mapping[str, SystemGetter], systems: Sequence[SplitSystem]
-) -> Iterator[list[object]]:
-    n_questions = len(systems[0].answers) if systems else 0
-    for position, system in itertools.product(range(n_questions), systems):
-        yield [get(system, system.answers[position]) for get in columns.values()]
+def list_csv_rows(gradebook: Gradebook, systems: Sequence[SplitSystem]) -> Iterator[list[object]]:
+    columns = [list_gradebook_columns(gradebook, system) for system in systems]
+    for position in range(len(gradebook.split.questions)):
+        for system, own_columns in zip(systems, columns, strict=True):
+            answer = system.answers[position]
+            yield [column.get(answer) for column in own_columns]
 
 
 # -- The page: each question with all its answers
@@ -9350,10 +9304,6 @@ class ItemAnswer(Answer):
     similarity: float = 0.0  # to the best gold answer
 
     @property
-    def id(self) -> str:
-        return self.item.id
-
-    @property
     def topic(self) -> str:  # what answers to one question share
         return self.item.question or self.item.id
 
@@ -9361,21 +9311,8 @@ class ItemAnswer(Answer):
     def gold(self) -> str:
         return "".join(self.item.accepted[:1])
 
-    @property
-    def item_key(self) -> ItemKey:
-        return fold_text(self.item.question), self.gold
-
-    @property
-    def cluster(self) -> Hashable:
-        return tuple(self.item.expected_sources) or fold_text(self.topic)
-
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        return () if is_blank(self.item.prediction) else (self.item,)
-
-    @property
-    def judge_arguments(self) -> tuple[Any, ...]:
-        return (self.item,)
+    def list_arguments(self) -> list[Any]:
+        return [] if is_blank(self.item.prediction) else [self.item]
 
     @property
     def has_context(self) -> bool:
@@ -9397,6 +9334,17 @@ class ItemAnswer(Answer):
 
     def find_flags(self) -> list[str]:
         return find_flags(self.item.prediction, self.item.question, *self.item.accepted)
+
+
+def build_item_answer(item: Item, similarity: float = 0.0) -> ItemAnswer:
+    gold = "".join(item.accepted[:1])
+    return ItemAnswer(
+        item,
+        similarity,
+        id=item.id,
+        item_key=(fold_text(item.question), gold),
+        cluster=tuple(item.expected_sources) or fold_text(item.question or item.id),
+    )
 
 
 # -- Methods: a new one is a row in METHODS and, if it needs no judge, a function
@@ -9624,7 +9572,7 @@ def list_input_warnings(systems: Iterable[System[ItemAnswer]]) -> list[Message]:
     return list({warning.describe(): warning for warning in warnings}.values())
 
 
-def list_failures(study: Study[ItemAnswer], system: JudgedSystem[ItemAnswer]) -> list[WarningRecord]:
+def list_failures(study: Study[ItemAnswer], system: GradedSystem[ItemAnswer]) -> list[WarningRecord]:
     failures = []
     for criterion, answer in itertools.product(study.criteria, system.answers):
         failure = answer.find_failure(criterion)
@@ -9943,7 +9891,7 @@ def add_unjudged_means(
     study: Study[ItemAnswer], system: GradedSystem[ItemAnswer]
 ) -> GradedSystem[ItemAnswer]:
     """Return a system whose means say what it is not judged by."""
-    means = system.means
+    means = dict(system.means)
     for criterion in study.criteria:
         if criterion not in system.judged:
             means[criterion.measure.name] = NO_MEAN._replace(is_judged=False)
@@ -9951,7 +9899,7 @@ def add_unjudged_means(
 
 
 def rank_by_mean(
-    systems: Iterable[System[ItemAnswer] | JudgedSystem[ItemAnswer]], measure: str
+    systems: Iterable[System[ItemAnswer] | GradedSystem[ItemAnswer]], measure: str
 ) -> dict[str, int | None]:
     averages = {}
     for system in systems:
@@ -10064,7 +10012,7 @@ def score_without_judge(
     if similar:
         model = load_embedding_model(options.embedding_model, f"--method {similar[0]}")
         similarities = compute_similarities(items, model)
-    answers = list(map(ItemAnswer, items, similarities))
+    answers = list(map(build_item_answer, items, similarities))
     tuning = choose_threshold(answers, options) if "semantic_dynamic" in scales.methods else None
     limits = Thresholds(options.normalize, options.threshold, tuning.threshold if tuning else 0.0)
     scorers = {name: METHODS[name].score for name in scales.rankers}  # all that need no judge
@@ -10129,7 +10077,7 @@ class AnswerFile(NamedTuple):
 
     @property
     def item_keys(self) -> list[ItemKey]:
-        return list(number_copies(ItemAnswer(item).item_key for item in self.items))
+        return list(number_copies(build_item_answer(item).item_key for item in self.items))
 
 
 def read_answer_files(options: AnswerOptions, problems: list[str]) -> list[AnswerFile]:
@@ -10370,14 +10318,11 @@ def build_answer_results(graded: GradedAnswers, system: GradedSystem[ItemAnswer]
         "configuration": system.title,
         "setup": inputs.setup,
         "complete": not (graded.has_failures or list_imperfect(graded)),  # or the next run tries again
-        "measures": summarize_columns(graded.table, system.title, system.means),
-        "by_category": {
-            category: summarize_columns(table, system.title, means)
-            for category, (table, means) in system.slices["category"].items()
-        },
+        "measures": summarize_columns(system.answers, system.means),
+        "by_category": summarize_categories(system),
     }
     for name in ("input_tokens", "output_tokens"):
-        if name in graded.table.systems[system.title].values:
+        if name in system.means:
             results[f"total_{name}"] = sum(system.list_scores(name))
     is_asked = graded.is_asked(system)
     if is_asked and scales.uses_protocol:
@@ -10482,15 +10427,21 @@ def decide_answer(scales: AnswerScales, by_protocol: bool, answer: ItemAnswer) -
     return is_right, "exact" if is_exact else "semantic"
 
 
-def summarize_columns(table: Table, system: str, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
+def summarize_columns(answers: Sequence[ItemAnswer], means: Mapping[str, Mean]) -> dict[str, Any]:
     described = {}
-    columns = table.systems[system].values
     for name, mean in means.items():
-        if name in columns:
-            column = columns[name]
-            known = column[~np.isnan(column)].tolist()
+        if mean.is_judged:
+            known = [answer.scores[name] for answer in answers if name in answer.scores]
             std = statistics.stdev(known) if len(known) > 1 else None
             described[name] = {"n": mean.n, "mean": mean.value, "std": std, "ci95": mean.interval}
+    return described
+
+
+def summarize_categories(system: GradedSystem[ItemAnswer]) -> dict[str, Any]:
+    described = {}
+    for category, means in system.slices["category"].items():
+        answers = [answer for answer in system.answers if cut_text(answer.item.category) == category]
+        described[category] = summarize_columns(answers, means)
     return described
 
 
@@ -10525,15 +10476,18 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str,
 
 def summarize_quality(graded: GradedAnswers, system: GradedSystem[ItemAnswer]) -> dict[str, Any]:
     protocol = graded.inputs.scales.protocol
+    judgements = []
+    clusters = []
+    for answer in system.answers:
+        judgement = answer.find_judgement(protocol)
+        if judgement:
+            judgements.append(judgement)
+            clusters.append(answer.cluster)
     quality = {}
     for name in PROMPTS[protocol.prompt].score_names:
-        column = np.full(graded.table.items.n, np.nan)
-        for place, answer in zip(system.places.tolist(), system.answers, strict=True):
-            judgement = answer.find_judgement(protocol)
-            if judgement:
-                column[place] = judgement.scores[name]
         measure = Measure(name, name, lowest=min(LEVEL_SCORES.values()), highest=TOP_SCORE)
-        average = compute_mean(graded.table.items.replace_values(column), measure)
+        sample = make_sample([judgement.scores[name] for judgement in judgements], clusters)
+        average = compute_mean(sample, measure)
         share = None if average.value is None else normalize_score(average.value)
         row = {"n": average.n, "mean": average.value, "normalized": share, "ci95": average.interval}
         quality[name] = row
@@ -10611,7 +10565,7 @@ def build_answer_report(graded: GradedAnswers) -> Report:
     lines = [f"Ranked by: {graded.ranked_by or 'nothing'}"] if len(graded.systems) > 1 else []
     for system in graded.systems:
         ranked.append(([graded.ranks[system.title] or "n/a", system.title], system.means))
-        for category, (_, means) in system.slices["category"].items():
+        for category, means in system.slices["category"].items():
             n_rows = max((mean.n for mean in means.values()), default=0)
             by_category.append(([category, system.title, n_rows], means))
         lines += prefix_lines(system.title, describe_answers(graded, system))
@@ -11894,7 +11848,7 @@ def read_summaries(path: str, gold: GoldTexts, options: SummaryOptions, problems
         if find_flags(answer, row.query):
             cases["summaries that speak to the judge or are judged cut off"].append(row.id)
         item = Item(id=row.id, question=row.query, gold=reference, prediction=answer, context=context)
-        answers.append(ItemAnswer(item))
+        answers.append(build_item_answer(item))
     warnings = list_warnings(path, itertools.starmap(WarningRecord, cases.items()))
     system = System(f"{kind} {k}", file.source, answers, warnings)
     return SummaryFile(system, kind, k, len(rows) - len(answers), web_file)
@@ -12665,7 +12619,9 @@ def grade(
         functions=measures,
         root="" if str(folder) == "." else str(folder),  # results name files as the command line does
     )
-    return run_silently(GradeSplit(options), judge, RUBRIC_BOUNDS)
+    return run_silently(
+        GradeSplit(options), judge, RUBRIC_BOUNDS, lambda answer: [answer.question, answer.texts["answer"]]
+    )
 
 
 def grade_answers(
@@ -12716,7 +12672,7 @@ def grade_answers(
         options.given_methods = [check_name("method", name, METHODS) for name in methods]
     if judge is not None and not criteria and "hybrid" not in options.methods:
         options.given_methods = [*options.methods, "llm_judge"]  # otherwise the judge is there for these
-    return run_silently(GradeAnswers(options), judge, SHARE_BOUNDS)
+    return run_silently(GradeAnswers(options), judge, SHARE_BOUNDS, lambda answer: [answer.item])
 
 
 def check_name(what: str, name: str, known: Collection[str]) -> str:
@@ -12779,7 +12735,9 @@ def list_criterion_values(criteria: OwnCriteria) -> Sequence[CriterionValue]:
 # -- Running a command without a console
 
 
-def run_silently(command: AnyCommand, judge: object, bounds: Bounds) -> Results:
+def run_silently(
+    command: AnyCommand, judge: object, bounds: Bounds, list_arguments: Callable[[Any], list[Any]]
+) -> Results:
     """Read, judge and grade. Raises InputError for whatever the command cannot do."""
     options = command.options
     if not isinstance(options.repeats, int) or options.repeats < 1:
@@ -12795,7 +12753,8 @@ def run_silently(command: AnyCommand, judge: object, bounds: Bounds) -> Results:
         inputs = command.read()
         with ExitStack() as resources:
             if callable(judge):
-                outcomes, judging = ask_function(inputs.study, judge, bounds, options.repeats)
+                judging = Judging(name_function(judge), name_function(judge), repeats=options.repeats)
+                outcomes = ask_function(inputs.study, judge, bounds, list_arguments, options.repeats)
             else:
                 needs_judge = bool(options.criteria)  # without a judge they would have no scores
                 console = Console(None, None)
@@ -12823,16 +12782,23 @@ SHARE_BOUNDS = Bounds(0, 1, "a score from 0 to 1, True, False or None")
 NO_SCORE = Failure("not judged by the function", asked=False)
 
 
+def name_function(function: object) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
 def ask_function(
-    study: Study[Any], judge: Callable[..., object], bounds: Bounds, n_repeats: int
-) -> tuple[Outcomes, Judging]:
-    name = getattr(judge, "__name__", type(judge).__name__)
+    study: Study[Any],
+    judge: Callable[..., object],
+    bounds: Bounds,
+    list_arguments: Callable[[Any], list[Any]],
+    n_repeats: int,
+) -> Outcomes:
     answered: list[tuple[Request, Outcome]] = []
     for request in repeat_requests(list_requests(study), n_repeats):
-        place = f"{name}: {request.system}, {request.item_id}"
-        score = call_function(judge, study.find_answer(request).judge_arguments, place, bounds)
+        place = f"{name_function(judge)}: {request.system}, {request.item_id}"
+        score = call_function(judge, list_arguments(study.find_answer(request)), place, bounds)
         answered.append((request, NO_SCORE if score is None else Judgement(score, "")))
-    return collect_outcomes(answered), Judging(name, name, repeats=n_repeats)
+    return collect_outcomes(answered)
 
 
 def call_function(
@@ -12864,9 +12830,9 @@ def add_function_scores(
     for name, function in functions.items():
         for answer in answers:
             score: float | None = 0.0
-            if answer.arguments:
+            if answer.list_arguments():
                 place = f"{name}: {system}, {answer.id}"
-                score = call_function(function, answer.arguments, place, ANY_NUMBER)
+                score = call_function(function, answer.list_arguments(), place, ANY_NUMBER)
             if score is not None:
                 answer.scores[name] = score
 
