@@ -5739,30 +5739,35 @@ class Column(NamedTuple):
     title: str = ""  # on pages; "" if it is not there
 
     def get_cell(self, answer: Answer) -> Any:
-        """Return what a cell of the CSV or a page has."""
+        """Return what a cell of the CSV has."""
         value = self.get(answer)
         return ", ".join(value or ()) if self.name == "flags" else value
+
+    def show(self, answer: Answer) -> str:
+        """Return what a page has."""
+        value = self.get(answer)
+        return ", ".join(map(str, value)) if isinstance(value, list) else format_compact(value)
 
 
 def build_score_column(name: str) -> Column:
     return Column(name, lambda answer: answer.scores.get(name))
 
 
-def list_judge_columns(criterion: Criterion) -> list[Column]:
+def list_judge_columns(criterion: Criterion, *, has_repeats: bool) -> list[Column]:
     """Return the columns of what a judge says of an answer by a criterion; the first one is its reason."""
-    name = f"{criterion.name}_rationale"
-    return [Column(name, lambda answer: answer.find_rationale(criterion), csv=name, title=name)]
-
-
-def list_repeat_columns(criterion: Criterion, *, has_repeats: bool) -> list[Column]:
-    """Return the column of the score each time that the judge was asked, if that was several times."""
 
     def list_repeats(answer: Answer) -> list[float]:
         judgement = answer.find_judgement(criterion)
         return [repeat.score for repeat in judgement.repeats] if judgement else []
 
-    name = f"{criterion.name}_repeats"
-    return [Column(name, list_repeats, csv=name, title=name)] if has_repeats else []
+    reason = f"{criterion.name}_rationale"
+    columns = [Column(reason, lambda answer: answer.find_rationale(criterion), csv=reason, title=reason)]
+    if has_repeats:
+        repeats = f"{criterion.name}_repeats"
+        columns.append(
+            Column(repeats, list_repeats, csv=repeats, title=f"{criterion.prefix}judge's scores".capitalize())
+        )
+    return columns
 
 
 def list_ids(answers: Iterable[Answer]) -> list[str]:
@@ -7920,12 +7925,11 @@ def list_columns(criterion: Criterion, *, has_repeats: bool) -> list[Column]:
         Column("answer_id", lambda answer: answer.identify(criterion), csv="" if prefix else "answer_id"),
         build_score_column(measure),
         *criterion.columns,
-        *list_judge_columns(criterion),
+        *list_judge_columns(criterion, has_repeats=has_repeats),
         Column("failure", lambda answer: answer.explain_failures([criterion]), csv=f"{prefix}failure"),
         Column("flags", attrgetter("flags"), csv="" if prefix else "flags"),
         Column("judge_score", get_judge_score, csv=f"{prefix}judge_score"),
         Column("override_reason", get_override_reason, csv=f"{prefix}override_reason"),
-        *list_repeat_columns(criterion, has_repeats=has_repeats),
     ]
 
 
@@ -9067,7 +9071,7 @@ def build_split_report(gradebook: Gradebook, graded: GradedSubmission, changes: 
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
         [*parts, Part("Warnings", lines=lines, place="warnings")],
-        entries=lambda: build_entries(split, systems),
+        entries=lambda: build_entries(split, systems, has_repeats=gradebook.judging.repeats > 1),
         header=[column.name for column in list_gradebook_columns(gradebook)],
         rows=lambda: list_csv_rows(gradebook, systems),
         facts=build_run_facts(gradebook, systems) | {"Warnings": str(len(lines))},
@@ -9171,7 +9175,7 @@ DOCUMENT_CHARS = 20_000  # of a longer document an excerpt is shown
 EXCERPT_CHARS = 600  # of a plain text
 
 
-def build_entries(split: Split, systems: Sequence[SplitSystem]) -> Iterator[Entry]:
+def build_entries(split: Split, systems: Sequence[SplitSystem], *, has_repeats: bool) -> Iterator[Entry]:
     for position, question in enumerate(split.questions):
         answers = {system.name: system.answers[position] for system in systems}
         facts = [f"document: {', '.join(question.gold_ids)}"]
@@ -9182,11 +9186,13 @@ def build_entries(split: Split, systems: Sequence[SplitSystem]) -> Iterator[Entr
             "Rubric": list_rubric_lines(question, answers),
             "Gold document": list_document_lines(question, answers, split.find_gold(question)),
         }
-        cards = [build_answer_card(system, answers[system.name]) for system in systems]
+        cards = []
+        for system in systems:
+            cards.append(build_answer_card(system, answers[system.name], has_repeats=has_repeats))
         yield Entry(question.question_id, question.question, question.answer, cards, "; ".join(facts), lists)
 
 
-def build_answer_card(system: SplitSystem, answer: SplitAnswer) -> Card:
+def build_answer_card(system: SplitSystem, answer: SplitAnswer, *, has_repeats: bool) -> Card:
     text = answer.prediction.answer
     if is_blank(text):
         text = "No prediction." if answer.prediction is NO_PREDICTION else "No answer."
@@ -9195,7 +9201,7 @@ def build_answer_card(system: SplitSystem, answer: SplitAnswer) -> Card:
     return Card(
         system.name,
         text,
-        build_answer_facts(system, answer),
+        build_answer_facts(system, answer, has_repeats=has_repeats),
         verdict="" if answer.score is None else f"{answer.score:.3g}",
         score=answer.score,
         marks=[mark for mark, reason in cases.items() if reason],
@@ -9204,7 +9210,7 @@ def build_answer_card(system: SplitSystem, answer: SplitAnswer) -> Card:
     )
 
 
-def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, str]:
+def build_answer_facts(system: SplitSystem, answer: SplitAnswer, *, has_repeats: bool) -> dict[str, str]:
     retrieved = answer.prediction.retrieved_ids
     places = [str(retrieved.index(gold) + 1) for gold in answer.question.gold_ids if gold in retrieved]
     place = f"at place {', '.join(places)}" if places else "not"
@@ -9214,7 +9220,9 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
     if decision:
         facts["Overridden"] = decision.reason
         facts["Judge's score"] = f"{answer.judgement.score:.3g}" if answer.judgement else "none"
-    facts["Judge's scores"] = RUBRIC.describe_repeats(answer.judgement)
+    for criterion in system.judged:
+        for column in list_judge_columns(criterion, has_repeats=has_repeats)[1:]:
+            facts[column.title] = column.show(answer)
     facts["Flags"] = ", ".join(answer.flags)
     has_citations = system.find_mean(F1_MEASURE).is_submitted
     for kind, names in answer.sort_citations().items():
@@ -10376,14 +10384,14 @@ def list_item_columns(graded: GradedAnswers, system: GradedSystem[ItemAnswer]) -
     if by_protocol:
         columns.append(Column("score", lambda answer: answer.scores.get(scales.protocol.name)))
         columns.append(Column("judge_scores", lambda answer: get_judge_scores(answer, scales.protocol)))
-        columns += list_judge_columns(scales.protocol)[1:]  # their first one is the reasoning
+        # The first one is the reasoning.
+        columns += list_judge_columns(scales.protocol, has_repeats=graded.judging.repeats > 1)[1:]
     if by_protocol and scales.protocol.prompt == "quality":
         basis = ("reference", "context")
         columns.append(Column("faithful_to", lambda answer: basis[answer.has_context]))
     for criterion in scales.own_criteria:
-        columns += list_own_columns(criterion)
-    for criterion in scales.criteria:
-        columns += list_repeat_columns(criterion, has_repeats=graded.judging.repeats > 1)
+        columns += list_judge_columns(criterion, has_repeats=graded.judging.repeats > 1)
+        columns.append(build_failure_column(criterion))
     return columns
 
 
@@ -10396,10 +10404,9 @@ def get_field(name: str, answer: ItemAnswer) -> Any:
     return None if value in ("", []) else value
 
 
-def list_own_columns(criterion: Criterion) -> list[Column]:
+def build_failure_column(criterion: Criterion) -> Column:
     name = f"{criterion.name}_failure"
-    failure = Column(name, lambda answer: answer.explain_failures([criterion]), csv=name, title=name)
-    return [*list_judge_columns(criterion), failure]
+    return Column(name, lambda answer: answer.explain_failures([criterion]), csv=name, title=name)
 
 
 def get_tuned(tuning: Tuning | None, answer: ItemAnswer) -> bool | None:
@@ -10624,7 +10631,7 @@ def build_item_entries(graded: GradedAnswers) -> Iterator[Entry]:
                 if column.name == "scores":
                     facts |= {name: format_number(score, 3) for name, score in column.get(answer).items()}
                 elif column.title:
-                    facts[column.title] = format_compact(column.get_cell(answer) or "")
+                    facts[column.title] = column.show(answer)
             failure = answer.explain_failures(scales.criteria) or ""
             cases = {"failed": failure, "flagged": answer.flags}
             by_protocol = graded.is_asked(system) and scales.uses_protocol
