@@ -7075,7 +7075,7 @@ class GradedSplit(NamedTuple):
     submissions: Sequence[GradedSubmission]
     gradebook: Gradebook
     changes_since: Mapping[str, ChangesSince]
-    thresholds: Sequence[Check]
+    checks: list[Check]
 
     @property
     def systems(self) -> list[SplitSystem]:
@@ -7174,11 +7174,17 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         if not any(map(is_judged, graded)):
             judging = msgspec.structs.replace(judging, model="")
         means = {system.title: system.means for system in graded}
-        thresholds = check_means(self.options, means, study.measures, needs_all=False)
+        checks = check_means(self.options, means, study.measures, needs_all=False)
+        checks += list_change_checks(changes_since)
+        names = [system.name for system in graded]
+        for name in inputs.runs:
+            if name in (self.options.systems or inputs.runs) and name not in names:
+                line = f"{name}: in the baseline, and not submitted now"
+                checks.append(Check(line, worse=line))
         gradebook = build_gradebook(
             inputs, submissions, judging, needs_scores=needs_scores, limit=self.options.limit
         )
-        return GradedSplit(inputs, judging, submissions, gradebook, changes_since, thresholds)
+        return GradedSplit(inputs, judging, submissions, gradebook, changes_since, checks)
 
     def expects_judge(self, inputs: SplitInputs) -> bool:
         """Return whether there is something to judge, and this run or the last one asks for that."""
@@ -7245,7 +7251,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         name = graded.inputs.split.name
         usual = ["csv", "md"]
         further = sorted(set(forms).difference(usual))
-        report = add_gate(build_leaderboard(graded.gradebook), self.list_checks(graded))
+        report = add_gate(build_leaderboard(graded.gradebook), graded.checks)
         boards = []
         for file in list_report_files(report, stem, [*usual, *further]):
             boards.append(file._replace(is_report=False))
@@ -7271,7 +7277,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
             changes = build_changes_part(self.options.baseline, graded)
             report = build_split_report(graded.gradebook, submission, changes)
         if not submission.name:
-            report = add_gate(report, self.list_checks(graded))
+            report = add_gate(report, graded.checks)
         yield from list_report_files(report, stem, forms)
 
     def render(self, graded: GradedSplit) -> str:
@@ -7301,13 +7307,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         return warnings + warn_about_family(graded.judging.model, sorted(generators))
 
     def list_checks(self, graded: GradedSplit) -> list[Check]:
-        runs = graded.inputs.runs
-        chosen = self.options.systems or runs
-        names = [system.name for system in graded.systems]
-        lost = [name for name in runs if name in chosen and name not in names]
-        lines = [f"{name}: in the baseline, and not submitted now" for name in lost]
-        checks = [*graded.thresholds, *list_change_checks(graded.changes_since)]
-        return checks + [Check(line, worse=line) for line in lines]
+        return graded.checks
 
     def is_complete(self, graded: GradedSplit) -> bool:
         cases = itertools.product(graded.systems, graded.inputs.split.criteria)
@@ -9344,6 +9344,9 @@ class ItemAnswer(Answer):
         return find_flags(self.item.prediction, self.item.question, *self.item.accepted)
 
 
+ItemSystem: TypeAlias = GradedSystem[ItemAnswer]
+
+
 def build_item_answer(item: Item, similarity: float = 0.0) -> ItemAnswer:
     gold = "".join(item.accepted[:1])
     return ItemAnswer(
@@ -9580,7 +9583,7 @@ def list_input_warnings(systems: Iterable[System[ItemAnswer]]) -> list[Message]:
     return list({warning.describe(): warning for warning in warnings}.values())
 
 
-def list_failures(study: Study[ItemAnswer], system: GradedSystem[ItemAnswer]) -> list[WarningRecord]:
+def list_failures(study: Study[ItemAnswer], system: ItemSystem) -> list[WarningRecord]:
     failures = []
     for criterion, answer in itertools.product(study.criteria, system.answers):
         failure = answer.find_failure(criterion)
@@ -9678,7 +9681,9 @@ class AnswerInputs(NamedTuple):
     study: Study[ItemAnswer]
     files: Mapping[str, str]  # the results files, by system
     setup: Mapping[str, Any]  # what scores rest on
-    judge: AnswerJudge
+    report_stem: str
+    model: str  # that judges
+    generators: Sequence[str]  # the models that gave the answers
     scales: AnswerScales
     choice: str  # which of the files are judged, in words; "" for all
     tuning: Tuning | None
@@ -9712,30 +9717,17 @@ class AnswerScales(NamedTuple):
         return [*self.compared, *derived, *OPTIONAL_MEASURES]
 
 
-class AnswerJudge(NamedTuple):
-    """The model that judges answers, and those that gave them."""
-
-    model: str = DEFAULT_JUDGE_MODEL
-    is_named: bool = False
-    generators: Sequence[str] = ()
-
-    @property
-    def suffix(self) -> str:
-        """What is added to the names of files by another judge than the default one."""
-        return "" if self.model == DEFAULT_JUDGE_MODEL else JUDGE_SUFFIX + name_for_file(self.model)
-
-
 class GradedAnswers(NamedTuple):
     inputs: AnswerInputs
     judging: Judging  # without a model if nothing is judged
     why_not: str  # why nothing was judged; then no answer has a score by a criterion
     table: Table
-    systems: Sequence[GradedSystem[ItemAnswer]]  # the best first
+    systems: Sequence[ItemSystem]  # the best first
     differences: Sequence[Difference]
     ranked_by: str  # the measure
     ranks: Mapping[str, int | None]
     changes_since: Mapping[str, ChangesSince]
-    thresholds: Sequence[Check]
+    checks: list[Check]
     documents: Mapping[str, dict[str, Any]]  # the content of the results files
 
     @property
@@ -9743,7 +9735,7 @@ class GradedAnswers(NamedTuple):
         columns = set().union(*(scores.values for scores in self.table.systems.values()))
         return [measure.name for measure in self.inputs.study.measures if measure.name in columns]
 
-    def is_asked(self, system: GradedSystem[ItemAnswer]) -> bool:
+    def is_asked(self, system: ItemSystem) -> bool:
         return system.title in self.inputs.study.asked
 
     @property
@@ -9778,15 +9770,19 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
         scales = choose_scales(options, problems)
         files = read_answer_files(options, problems)
         names = [file.name for file in files]
-        judge = choose_answer_judge(options, files) if scales.criteria else AnswerJudge()
+        generators = list_item_generators(options, files)
+        model = choose_answer_judge(options, files, generators) if scales.criteria else DEFAULT_JUDGE_MODEL
+        suffix = "" if model == DEFAULT_JUDGE_MODEL else JUDGE_SUFFIX + name_for_file(model)
         check_thresholds(options, names, scales.measures)
         runs = read_earlier_answers(options.baseline, names) if options.baseline else {}
         gate = choose_gate(options, scales.measures, scales.compared, runs)
-        setup = build_setup(options, scales, judge, files)
-        results = {file.name: name_results(file, options.out, judge.suffix) for file in files}
+        setup = build_setup(options, scales, model, files)
+        results = {file.name: name_results(file, options.out, suffix) for file in files}
+        stem = next(iter(results.values())).removesuffix(".json")
+        if len(results) > 1:
+            stem = Path(options.out or "", f"answers{suffix}").as_posix()
         if not options.sources:
-            report = name_report(results, options.out, judge.suffix)
-            check_results(options, files, results, report, setup)  # before the embedding model is loaded
+            check_results(options, files, results, stem, setup)  # before the embedding model is loaded
         systems, tuning = score_without_judge(files, options, scales)
         choice = choose_asked(systems, options, scales)  # by these scores
         study = Study(
@@ -9797,11 +9793,25 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
             asked=choice.asked,
             facets={"category": attrgetter("item.category")},
         )
-        return AnswerInputs(options, study, results, setup, judge, scales, choice.text, tuning, runs, gate)
+        return AnswerInputs(
+            options=options,
+            study=study,
+            files=results,
+            setup=setup,
+            report_stem=stem,
+            model=model,
+            generators=generators,
+            scales=scales,
+            choice=choice.text,
+            tuning=tuning,
+            runs=runs,
+            gate=gate,
+        )
 
     def list_warnings(self, inputs: AnswerInputs) -> list[Message]:
         messages = list_input_warnings(inputs.study.systems)
-        messages += warn_about_family(inputs.judge.model, inputs.judge.generators)
+        if inputs.study.criteria:
+            messages += warn_about_family(inputs.model, inputs.generators)
         names = list(inputs.study.asked)
         if inputs.choice:
             messages.append(f"Judged are the {inputs.choice}: {', '.join(names)} (see --judge-top)")
@@ -9813,13 +9823,11 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
         return list_requests(inputs.study)
 
     def find_judge_options(self, inputs: AnswerInputs) -> AnswerOptions:
-        if not inputs.judge.is_named:
-            return self.options
-        return AnswerOptions(**{**vars(self.options), "judge_model": inputs.judge.model})
+        is_named = self.options.judge_model or self.options.auto_diverse_judge
+        return AnswerOptions(**{**vars(self.options), "judge_model": inputs.model if is_named else None})
 
     def find_last_model(self, inputs: AnswerInputs) -> str:
-        model = inputs.judge.model
-        return "" if model == DEFAULT_JUDGE_MODEL else model
+        return "" if inputs.model == DEFAULT_JUDGE_MODEL else inputs.model
 
     def grade(self, inputs: AnswerInputs, outcomes: Outcomes, judging: Judging) -> GradedAnswers:
         study = inputs.study
@@ -9838,7 +9846,9 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
         ranked_by = next((name for name in compared if name in columns), "")
         ranks = rank_by_mean(systems, ranked_by)
         systems.sort(key=lambda system: ranks[system.title] or math.inf)
+        changes_since = find_changes(study, group, inputs.runs, inputs.gate)
         means = {system.title: system.means for system in systems}
+        thresholds = check_means(self.options, means, study.measures, needs_all=True)
         graded = GradedAnswers(
             inputs=inputs,
             judging=judging,
@@ -9848,8 +9858,8 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
             differences=group.differences,
             ranked_by=ranked_by,
             ranks=ranks,
-            changes_since=find_changes(study, group, inputs.runs, inputs.gate),
-            thresholds=check_means(self.options, means, study.measures, needs_all=True),
+            changes_since=changes_since,
+            checks=[*thresholds, *list_change_checks(changes_since)],
             documents={},
         )
         return graded._replace(documents={row.title: build_answer_results(graded, row) for row in systems})
@@ -9860,9 +9870,8 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
             return
         for name, document in graded.documents.items():
             yield OutputFile(graded.inputs.files[name], functools.partial(render_results, document))
-        report = add_gate(build_answer_report(graded), self.list_checks(graded))
-        stem = name_report(graded.inputs.files, options.out, graded.inputs.judge.suffix)
-        yield from list_report_files(report, stem, options.report)
+        report = add_gate(build_answer_report(graded), graded.checks)
+        yield from list_report_files(report, graded.inputs.report_stem, options.report)
 
     def collect_results(self, graded: GradedAnswers) -> Results:
         means = {system.title: system.means for system in graded.systems}
@@ -9881,23 +9890,21 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
 
     def list_remarks(self, graded: GradedAnswers) -> list[Message]:
         lines: list[Message] = [*prefix_lines("not perfect", list_imperfect(graded)[:MAX_NAMES_SHOWN])]
-        judge = graded.inputs.judge
-        if graded.judging.model not in ("", judge.model):  # a successor
-            lines += warn_about_family(graded.judging.model, judge.generators)
+        model = graded.judging.model
+        if model not in ("", graded.inputs.model):  # a successor
+            lines += warn_about_family(model, graded.inputs.generators)
         for system in graded.systems:
             lines += list_failures(graded.inputs.study, system)
         return lines
 
     def list_checks(self, graded: GradedAnswers) -> list[Check]:
-        return [*graded.thresholds, *list_change_checks(graded.changes_since)]
+        return graded.checks
 
     def is_complete(self, graded: GradedAnswers) -> bool:
         return not (graded.has_failures or list_imperfect(graded))
 
 
-def add_unjudged_means(
-    study: Study[ItemAnswer], system: GradedSystem[ItemAnswer]
-) -> GradedSystem[ItemAnswer]:
+def add_unjudged_means(study: Study[ItemAnswer], system: ItemSystem) -> ItemSystem:
     """Return a system whose means say what it is not judged by."""
     means = dict(system.means)
     for criterion in study.criteria:
@@ -9906,9 +9913,7 @@ def add_unjudged_means(
     return msgspec.structs.replace(system, means=means)
 
 
-def rank_by_mean(
-    systems: Iterable[System[ItemAnswer] | GradedSystem[ItemAnswer]], measure: str
-) -> dict[str, int | None]:
+def rank_by_mean(systems: Iterable[System[ItemAnswer] | ItemSystem], measure: str) -> dict[str, int | None]:
     averages = {}
     for system in systems:
         known = [answer.scores[measure] for answer in system.answers if measure in answer.scores]
@@ -9981,20 +9986,24 @@ def build_item_criterion(own: OwnCriterion) -> Criterion:
     )
 
 
-def choose_answer_judge(options: AnswerOptions, files: Sequence[AnswerFile]) -> AnswerJudge:
-    """Choose the judge, if that is asked for of another family than the generators."""
+def list_item_generators(options: AnswerOptions, files: Iterable[AnswerFile]) -> list[str]:
     models = {options.generator}
     for file in files:
         models.update(format_plain(item.model) for item in file.items)
-    generators = sorted(map(cut_text, filter(None, models)))
-    if options.auto_diverse_judge and not options.judge_model:
-        families = set().union(*map(find_families, generators))
-        judges = [name for name in DIVERSE_JUDGES if not families & find_families(name)]
-        if not judges or not generators:
-            raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
-        return AnswerJudge(judges[0], is_named=True, generators=generators)
-    model = options.judge_model or find_newest_judge(options, files) or DEFAULT_JUDGE_MODEL
-    return AnswerJudge(model, bool(options.judge_model), generators)
+    return sorted(map(cut_text, filter(None, models)))
+
+
+def choose_answer_judge(
+    options: AnswerOptions, files: Sequence[AnswerFile], generators: Sequence[str]
+) -> str:
+    """Choose the judge, if that is asked for of another family than the generators."""
+    if options.judge_model or not options.auto_diverse_judge:
+        return options.judge_model or find_newest_judge(options, files) or DEFAULT_JUDGE_MODEL
+    families = set().union(*map(find_families, generators))
+    judges = [name for name in DIVERSE_JUDGES if not families & find_families(name)]
+    if not judges or not generators:
+        raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
+    return judges[0]
 
 
 def find_newest_judge(options: AnswerOptions, files: Sequence[AnswerFile]) -> str:
@@ -10244,14 +10253,14 @@ def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, Earlie
 
 
 def build_setup(
-    options: AnswerOptions, scales: AnswerScales, judge: AnswerJudge, files: Iterable[AnswerFile]
+    options: AnswerOptions, scales: AnswerScales, model: str, files: Iterable[AnswerFile]
 ) -> dict[str, Any]:
     """Return what scores rest on: results of another set-up are replaced only if that is asked for."""
     setup: dict[str, Any] = {"program_version": VERSION}
     setup |= {name: getattr(options, name) for name in SETUP_OPTIONS}
     setup["criterion"] = options.tune_by
     if scales.criteria:
-        setup["judge_model"] = judge.model
+        setup["judge_model"] = model
     if scales.uses_protocol:
         setup["prompt_hash"] = scales.protocol.prompt_hash
     if scales.own_criteria:
@@ -10301,16 +10310,10 @@ def name_results(file: AnswerFile, out: str | None, suffix: str = "") -> str:
     return (folder / f"{stem}_answers{suffix}.json").as_posix()
 
 
-def name_report(results: Mapping[str, str], out: str | None, suffix: str) -> str:
-    if len(results) > 1:
-        return Path(out or "", f"answers{suffix}").as_posix()
-    return next(iter(results.values())).removesuffix(".json")
-
-
 # -- The results file
 
 
-def build_answer_results(graded: GradedAnswers, system: GradedSystem[ItemAnswer]) -> dict[str, Any]:
+def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str, Any]:
     inputs = graded.inputs
     scales = inputs.scales
     columns = list_item_columns(graded, system)
@@ -10355,7 +10358,7 @@ def build_answer_results(graded: GradedAnswers, system: GradedSystem[ItemAnswer]
     return results
 
 
-def list_item_columns(graded: GradedAnswers, system: GradedSystem[ItemAnswer]) -> list[Column]:
+def list_item_columns(graded: GradedAnswers, system: ItemSystem) -> list[Column]:
     """Return the columns of what results, CSV and page say of an answer."""
     scales = graded.inputs.scales
     measured = list(graded.table.systems[system.title].values)
@@ -10444,7 +10447,7 @@ def summarize_columns(answers: Sequence[ItemAnswer], means: Mapping[str, Mean]) 
     return described
 
 
-def summarize_categories(system: GradedSystem[ItemAnswer]) -> dict[str, Any]:
+def summarize_categories(system: ItemSystem) -> dict[str, Any]:
     described = {}
     for category, means in system.slices["category"].items():
         answers = [answer for answer in system.answers if cut_text(answer.item.category) == category]
@@ -10481,7 +10484,7 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str,
     return verdicts
 
 
-def summarize_quality(graded: GradedAnswers, system: GradedSystem[ItemAnswer]) -> dict[str, Any]:
+def summarize_quality(graded: GradedAnswers, system: ItemSystem) -> dict[str, Any]:
     protocol = graded.inputs.scales.protocol
     judgements = []
     clusters = []
@@ -10501,7 +10504,7 @@ def summarize_quality(graded: GradedAnswers, system: GradedSystem[ItemAnswer]) -
     return quality
 
 
-def list_answer_warnings(graded: GradedAnswers, system: GradedSystem[ItemAnswer]) -> Iterator[WarningRecord]:
+def list_answer_warnings(graded: GradedAnswers, system: ItemSystem) -> Iterator[WarningRecord]:
     blank = [answer.id for answer in system.answers if is_blank(answer.item.prediction)]
     warnings = [
         WarningRecord("missing or blank answers, counted as wrong", blank),
@@ -10534,7 +10537,7 @@ def list_imperfect(graded: GradedAnswers) -> list[str]:
 # -- The report
 
 
-def describe_answers(graded: GradedAnswers, system: GradedSystem[ItemAnswer]) -> Iterator[str]:
+def describe_answers(graded: GradedAnswers, system: ItemSystem) -> Iterator[str]:
     results = graded.documents[system.title]
     if "llm_judged" in results:
         correct = f"{results['correct']} of {results['total_evaluated']} correct"
@@ -11699,7 +11702,7 @@ class SummaryInputs(NamedTuple):
 class GradedSummaries(NamedTuple):
     inputs: SummaryInputs
     judging: Judging
-    systems: Sequence[GradedSystem[ItemAnswer]]  # in the order of the files
+    systems: Sequence[ItemSystem]  # in the order of the files
     differences: Sequence[Difference]
 
 
@@ -11890,9 +11893,7 @@ def build_summary_study(systems: Sequence[System[ItemAnswer]], *, has_gold: bool
     )
 
 
-def build_summary_results(
-    graded: GradedSummaries, file: SummaryFile, system: GradedSystem[ItemAnswer]
-) -> dict[str, Any]:
+def build_summary_results(graded: GradedSummaries, file: SummaryFile, system: ItemSystem) -> dict[str, Any]:
     rows = [build_summary_row(graded, answer) for answer in system.answers]
     [criterion] = graded.inputs.study.criteria
     is_asked = any(isinstance(criterion.prepare(answer), Task) for answer in system.answers)
