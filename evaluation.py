@@ -5396,7 +5396,7 @@ class OutputFile(NamedTuple):
 
     path: str
     render: Callable[[], str | bytes | Iterable[bytes]]
-    is_report: bool = False  # and not the results
+    is_report: bool = False
     is_announced: bool = True  # whether its name is printed
 
 
@@ -5573,8 +5573,8 @@ def ask_requests(
 ) -> tuple[Outcomes, Judging]:
     """Ask a model what the command requests; without a key the journal alone answers."""
     requests = iter(command.list_requests(inputs))
-    first = next(requests, None)  # the others, which may be many, only if anything can answer
-    if first is None:  # all answers are blank, or nothing is judged
+    first = next(requests, None)  # The others may be many: they are made if something can answer them.
+    if first is None:  # All answers are blank, or nothing is judged.
         options = command.find_judge_options(inputs)
         has_judge = isinstance(options, JudgeOptions) and not options.journal_only and find_api_key()
         model = options.judge_model or DEFAULT_JUDGE_MODEL if has_judge else ""
@@ -5684,12 +5684,12 @@ NOT_JUDGED = Failure(State.NOT_JUDGED.value, asked=False)
 class Answer(msgspec.Struct, kw_only=True):
     """A system's answer to an item: its scores by measure, and its outcome by each criterion."""
 
-    id: str  # of the item
+    id: str
     item_key: ItemKey  # what the answer has in common with those of other systems to the same item
     cluster: Hashable
     scores: dict[str, float] = {}
     outcomes: dict[str, Outcome | Decision] = {}  # a decision keeps the judge's
-    flags: Sequence[str] = ()  # of what speaks to the judge, if one was asked
+    flags: Sequence[str] = ()  # empty if no judge was asked
 
     def find_flags(self) -> list[str]:
         raise NotImplementedError
@@ -5733,10 +5733,10 @@ class Answer(msgspec.Struct, kw_only=True):
 class Column(NamedTuple):
     """What the rows of results, the CSV and pages say of an answer."""
 
-    name: str  # in the results
+    name: str
     get: Callable[[Any], Any]
-    csv: str = ""  # its name in the CSV; "" if it is not there
-    title: str = ""  # on pages; "" if it is not there
+    csv: str = ""  # the name in the CSV; "" if it is not there
+    title: str = ""  # the name on pages; "" if it is not there
 
     def get_cell(self, answer: Answer) -> Any:
         """Return what a cell of the CSV has."""
@@ -5780,8 +5780,8 @@ class System(msgspec.Struct, Generic[A]):
     name: str
     file: InputFile
     answers: Sequence[A] = ()
-    warnings: Sequence[WarningRecord] = ()  # about its data
-    submission: str = ""  # which has it
+    warnings: Sequence[WarningRecord] = ()
+    submission: str = ""
 
     @property
     def title(self) -> str:
@@ -5797,11 +5797,11 @@ class Study(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
 
     systems: Sequence[System[A]]
     measures: Sequence[Measure]
-    compared: Sequence[Measure]  # those by which systems are compared
-    criteria: Sequence[Criterion] = ()  # by which answers are judged
-    asked: Mapping[str, Sequence[int]] = {}  # by the title of a judged system: the positions of its answers
+    compared: Sequence[Measure]
+    criteria: Sequence[Criterion] = ()
+    asked: Mapping[str, Sequence[int]] = {}  # title of a judged system -> positions of its answers
     decisions: Mapping[DecisionKey, Decision] = {}
-    facets: Mapping[str, Callable[[A], str]] = {}  # by which the items are sliced
+    facets: Mapping[str, Callable[[A], str]] = {}
     min_slice: int = 1
     # Returns the measures for which a system has submitted nothing, given its answers and criteria.
     find_lacking: Callable[[Sequence[A], Sequence[Criterion]], set[str]] = lack_nothing
@@ -5816,10 +5816,10 @@ class GradedSystem(msgspec.Struct, Generic[A]):
 
     system: System[A]
     answers: Sequence[A]
-    judged: Sequence[Criterion] = ()  # that answers have scores by
-    origins: Sequence[str] = ()  # of these scores, a line for each criterion
-    means: Mapping[str, Mean] = {}  # by measure
-    slices: Mapping[str, Mapping[str, Mapping[str, Mean]]] = {}  # by facet, value and measure
+    judged: Sequence[Criterion] = ()  # the criteria by which answers have scores
+    origins: Sequence[str] = ()  # a line for each of these criteria
+    means: Mapping[str, Mean] = {}  # measure -> mean
+    slices: Mapping[str, Mapping[str, Mapping[str, Mean]]] = {}  # facet -> value -> measure -> mean
 
     @property
     def name(self) -> str:
@@ -5850,7 +5850,7 @@ class GradedGroup(msgspec.Struct, Generic[A]):
 
     systems: list[GradedSystem[A]]
     table: Table
-    places: Mapping[str, Array]  # by system: the rows of the table that its answers have
+    places: Mapping[str, Array]  # name of a system -> rows of its answers in the table
     differences: list[Difference]
 
 
@@ -5971,7 +5971,7 @@ def build_table(systems: Iterable[GradedSystem[A]]) -> tuple[Table, dict[str, Ar
         for item_key, answer in zip(item_keys, system.answers, strict=True):
             row = rows.setdefault(item_key, len(rows))
             if row == len(clusters):
-                clusters.append(answer.cluster)  # the first answer says which
+                clusters.append(answer.cluster)
             own_rows.append(row)
         places[system.name] = np.array(own_rows, np.intp)
     return Table(make_sample(range(len(clusters)), clusters), item_keys=list(rows)), places
@@ -6967,9 +6967,7 @@ RECALL_MEASURES = {
     )
     for k in RECALL_CUTOFFS
 }
-RETRIEVAL_MEASURES = (
-    *RECALL_MEASURES.values(),  # which results have as numbers of questions, too
-)
+RETRIEVAL_MEASURES = (*RECALL_MEASURES.values(),)
 F1_MEASURE = Measure("f1", "F1", key="avg_f1", explanation="The harmonic mean of precision and recall.")
 CITATION_MEASURES = (
     Measure("precision", "Precision", key="avg_precision", explanation="The share of right citations."),
@@ -7003,12 +7001,12 @@ SUPPORT_MEASURE = Measure(
     explanation="How far the cited sentences support the answer, says the judge: 1 fully, 0.5 partly, 0 not.",
 )
 JUDGE_MEASURES = (ANSWER_MEASURE, EVIDENCE_MEASURE, COMBINED_MEASURE)
-SPLIT_BLOCKS: Mapping[str, Sequence[Measure]] = {  # of the results file
+SPLIT_BLOCKS: Mapping[str, Sequence[Measure]] = {
     "retrieval": RETRIEVAL_MEASURES,
     "citation": CITATION_MEASURES,
     "llm_judge": JUDGE_MEASURES,
 }
-SHEET_ROWS = 30  # of a label sheet
+LABEL_SHEET_ROWS = 30
 
 
 class SplitOptions(InputOptions, JudgeOptions, GateOptions):
@@ -7026,13 +7024,13 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     )
     label_sheet: int | None = option(
         None,
-        f"only write {LABELS_FILE}, for people to score N answers in (default: {SHEET_ROWS})",
+        f"only write {LABELS_FILE}, for people to score N answers in (default: {LABEL_SHEET_ROWS})",
         nargs="?",
-        const=SHEET_ROWS,
+        const=LABEL_SHEET_ROWS,
         metavar="N",
     )
 
-    functions: Mapping[str, OwnMeasure] = MappingProxyType({})  # measures of a Python program's own
+    functions: Mapping[str, OwnMeasure] = MappingProxyType({})
 
     def asks_about(self, system: System[SplitAnswer]) -> bool:
         if self.judge is None:
@@ -7051,7 +7049,7 @@ class SplitInputs(NamedTuple):
     study: Study[SplitAnswer]
     people: People
     last: LastGrades
-    runs: Mapping[str, EarlierRun]  # the baseline of systems of today
+    runs: Mapping[str, EarlierRun]  # the baseline of each system
     gate: Sequence[str]
 
     @property
@@ -7211,11 +7209,11 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         if not is_alone:
             submissions += list_leftovers(split, graded.inputs.submissions)
             board = LEADERBOARD_FILE.format(split=split.name)
-            forms |= {"html"}.intersection(list_report_forms(board))  # it links a page for each submission
+            forms |= {"html"}.intersection(list_report_forms(board))  # The board links to each page.
             yield from self.list_class_files(graded, board, forms)
         for row in submissions:
             path = join_folder(row.submission.output_folder, RESULTS_FILE.format(split=split.name))
-            if row.systems or os.path.lexists(path):  # no old scores stay
+            if row.systems or os.path.lexists(path):  # Old scores are replaced by {}.
                 document = self.build_document(graded, row)
                 yield OutputFile(path, functools.partial(render_results, document), not is_alone, is_alone)
         for row in submissions:
@@ -7255,7 +7253,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         boards = []
         for file in list_report_files(report, stem, [*usual, *further]):
             boards.append(file._replace(is_report=False))
-        yield from boards[:2]  # the page comes last
+        yield from boards[:2]  # The page comes last.
         rows = list(list_grades(graded.gradebook, has_pages="html" in forms))
         cells = [list(row.values()) for row in rows]
         yield OutputFile(GRADES_FILE.format(split=name), functools.partial(render_csv, list(rows[0]), cells))
@@ -7355,7 +7353,7 @@ def read_gold(options: SplitOptions, problems: list[str]) -> Split:
 
 
 def build_study(split: Split, submissions: Iterable[Submission], options: SplitOptions) -> Study[SplitAnswer]:
-    gold_ids = list(map(hash_gold, split.questions))  # once: submissions are many
+    gold_ids = list(map(hash_gold, split.questions))
     positions: Sequence[int] = range(len(split.questions))
     if options.limit is not None:
         with_rubric = [index for index in positions if split.questions[index].rubric]
@@ -7552,7 +7550,7 @@ def list_judged_beside(system: SplitSystem) -> list[Criterion]:
     return [criterion for criterion in system.judged if criterion is not RUBRIC]
 
 
-CITATION_KINDS = {  # with their titles
+CITATION_KINDS = {
     "right": "Citations right",
     "missed": "Citations missed",
     "not_in_gold": "Citations not in gold",
@@ -7588,7 +7586,7 @@ def score_prediction(question: Question, prediction: Prediction) -> dict[str, fl
     """Return the scores that need no judge."""
     scores: dict[str, float] = {}
     retrieved = prediction.retrieved_ids
-    for k, measure in RECALL_MEASURES.items():  # whole numbers, as there is one gold document
+    for k, measure in RECALL_MEASURES.items():  # There is one gold document: recall is 0 or 1.
         scores[measure.name] = int(recall_at_k(retrieved, question.gold_ids, k))
     if question.evidence_sentences:
         cited = citation_scores(question.evidence_sentences, prediction.evidence_sentences)
@@ -7599,7 +7597,7 @@ def score_prediction(question: Question, prediction: Prediction) -> dict[str, fl
 
 def combine_with_evidence(answer: SplitAnswer, score: float) -> dict[str, float]:
     """Return the scores that rest on the one by the rubric."""
-    evidence = 0.0  # a missing prediction earns nothing, even if there is nothing to cite
+    evidence = 0.0  # A missing prediction earns nothing, even if there is nothing to cite.
     if answer.prediction is not NO_PREDICTION:
         evidence = evidence_score(answer.gold, answer.cited, answer.document.sentences)
     combined = combine_scores(normalize_score(score), evidence)
@@ -7624,7 +7622,7 @@ def find_not_submitted(
         measures += RETRIEVAL_MEASURES
     if not has_citations:
         measures += [criterion.measure for criterion in judged if criterion.needs_citations]
-        if has_gold:  # without gold it is right to cite none
+        if has_gold:  # Without gold sentences it is right to cite none.
             measures += [*CITATION_MEASURES, EVIDENCE_MEASURE]
     return {measure.name for measure in measures}
 
@@ -7672,7 +7670,7 @@ def prepare_support(answer: SplitAnswer) -> Case | None:
 
 class CitedSentences(NamedTuple):
     doc_id: str
-    texts: dict[str, str] | None  # by ID, in the document's order; None if its sentences are not known
+    texts: dict[str, str] | None  # sentence ID -> text; None if the sentences are not known
 
 
 def find_cited_sentences(answer: SplitAnswer) -> CitedSentences:
@@ -7765,7 +7763,7 @@ SUPPORT = Criterion(
     ),
     needs_citations=True,
 )
-BUILT_IN_CRITERIA = {"support": SUPPORT}  # by the name that --criteria takes
+BUILT_IN_CRITERIA = {"support": SUPPORT}
 
 
 def read_criteria(options: SplitOptions, problems: list[str]) -> list[Criterion]:
@@ -7794,8 +7792,8 @@ def collect_taken_names() -> set[str]:
     measures = [*flatten(SPLIT_BLOCKS.values()), *(criterion.measure for criterion in built_in)]
     columns = [column.name for column in list_csv_columns(measures, built_in, has_repeats=True)]
     names = {*SPLIT_BLOCKS, *columns, *(criterion.block for criterion in built_in)}
-    names |= {"measures", "slices", "run", "baseline", "comparison"}  # the other blocks
-    names |= {re.sub("_(score|rationale|failure)$", "", column) for column in columns}  # of a criterion
+    names |= {"measures", "slices", "run", "baseline", "comparison"}
+    names |= {re.sub("_(score|rationale|failure)$", "", column) for column in columns}
     return names | {measure.title.lower().removesuffix(" %") for measure in measures}
 
 
@@ -7972,7 +7970,7 @@ def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, 
 def restore_run(
     name: str, blocks: Mapping[str, StoredBlock], file: FileData, problems: list[str]
 ) -> EarlierRun:
-    rows: dict[str, dict[str, Any]] = defaultdict(dict)  # the rows of all blocks on a question, as one
+    rows: dict[str, dict[str, Any]] = defaultdict(dict)  # question ID -> its rows of all blocks, merged
     measures: list[Measure] = []
     criteria = []
     incomplete = []
@@ -8061,26 +8059,26 @@ def build_baseline_part(
 
 # -- People's decisions
 
-DecisionKey: TypeAlias = tuple[str, str, str]  # a system's title, a question ID and the name of a criterion
+DecisionKey: TypeAlias = tuple[str, str, str]  # title of a system, question ID, name of a criterion
 
 
 class AnswerKey(NamedTuple):
-    title: str  # of the system
+    title: str
     question_id: str
 
 
 class People(msgspec.Struct):
     overrides: dict[DecisionKey, Decision] = {}
     files: list[InputFile] = []
-    remarks: list[str] = []  # which files are used
+    remarks: list[str] = []
     warnings: list[WarningRecord] = []
-    rejected: list[str] = []  # rows that do not count
+    rejected: list[str] = []
 
 
 class FoundRow(NamedTuple):
     place: str  # "labels.csv:2: "
     row: Override
-    criterion: str  # its name
+    criterion: str
     score: float
     answers: Sequence[AnswerKey]
 
@@ -8090,11 +8088,11 @@ class AnswerIndex(NamedTuple):
 
     # What a row may call a system -> its title. A submission's name is also that of its only system.
     titles: dict[str, str]
-    questions: set[str]  # their IDs
-    criteria: dict[str, Criterion]  # by what a row may call them
-    # Equal answers by whether their citations count, and by ID
+    question_ids: set[str]
+    criteria: dict[str, Criterion]  # what a row may call it -> criterion
+    # Whether citations count, and an answer ID -> the equal answers
     copies: dict[tuple[bool, str], list[AnswerKey]]
-    judged: set[AnswerKey]  # that a decision on all equal answers is about
+    judged: set[AnswerKey]
 
 
 RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
@@ -8165,7 +8163,7 @@ def read_people_rows(path: str, people: People, index: AnswerIndex, problems: li
     parsed = [(raw.locate(), parse_row(Override, raw, problems)) for raw in raw_rows]
     rows = [(place, row) for place, row in parsed if row is not None]
     titles = match_forms([row.system for _, row in rows], index.titles, fold_cell)
-    names = match_forms([row.question_id for _, row in rows], index.questions, fold_cell)
+    names = match_forms([row.question_id for _, row in rows], index.question_ids, fold_cell)
     faults: dict[str, list[str]] = defaultdict(list)
     found = []
     for place, row in rows:
@@ -8204,8 +8202,10 @@ def find_row(place: str, row: Override, index: AnswerIndex) -> FoundRow:
     score = criterion.parse_score(row.score)
     what = f"{row.question_id} {row.system}".strip()
     title = index.titles.get(row.system, "")
-    if row.question_id not in index.questions:
-        raise RowFault(UNKNOWN_ROWS, f"question {row.question_id}{suggest(row.question_id, index.questions)}")
+    if row.question_id not in index.question_ids:
+        raise RowFault(
+            UNKNOWN_ROWS, f"question {row.question_id}{suggest(row.question_id, index.question_ids)}"
+        )
     if row.system and not title:
         own = [name for name in index.titles if name.startswith(f"{row.system}/")]
         advice = f"; name one of {shorten_names(own)}" if own else suggest(row.system, index.titles)
@@ -8245,7 +8245,7 @@ def build_label_sheet(systems: Iterable[System[SplitAnswer]], n_drawn: int) -> s
     if not rows:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
     drawn = {row["answer_id"]: list(row.values()) for _, row in sorted(rows.items())[:n_drawn]}
-    return render_csv(list(next(iter(rows.values()))), list(drawn.values()))  # equal answers share a row
+    return render_csv(list(next(iter(rows.values()))), list(drawn.values()))  # Equal answers share a row.
 
 
 def compute_draw(title: str, question_id: str, gold_id: str) -> str:
@@ -8307,8 +8307,8 @@ class Concern(Enum):
     REJECTED = WarningRecord("Rows of people's files that do not count")
 
 
-ODDITIES = (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM, BROAD)  # data warnings that are concerns
-# The system of a submission without any
+ODDITIES = (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM, BROAD)
+# The system of a submission without systems.
 NO_SYSTEM: SplitSystem = GradedSystem(System("", InputFile("", "")), ())
 
 
@@ -8318,9 +8318,9 @@ class Grade(NamedTuple):
     system: SplitSystem  # NO_SYSTEM if none is graded
     measure: Measure
     judged_by: JudgedBy
-    obstacle: str  # that keeps it from having points
+    obstacle: str  # why there are no points; "" if there are
     last: LastGrade
-    concerns: dict[Concern, list[LinkCell]]  # as those of a gradebook
+    concerns: dict[Concern, list[LinkCell]]
 
     @property
     def points(self) -> float | None:
@@ -8342,7 +8342,7 @@ class Grade(NamedTuple):
             notes = shorten_names([cell.note for cell in cells])
             kind = concern.value.kind
             if concern is Concern.UNGRADED and not (texts or self.system.answers):
-                kind = ""  # the status says it
+                kind = ""  # The status says it.
             texts.append(": ".join(filter(None, [kind, notes, concern.value.advice])))
         if self.obstacle and not {Concern.UNGRADED, Concern.UNJUDGED} & self.concerns.keys():
             texts.append(self.obstacle)
@@ -8358,14 +8358,14 @@ class Gradebook(msgspec.Struct):
     submissions: Sequence[GradedSubmission]
     judging: Judging
     people: People
-    measure: Measure  # of which points are
+    measure: Measure
     judge: str  # the model that judges the class, perhaps in the last run; "" for none
-    grades: dict[str, Grade]  # by submission
-    notice: Notice  # what differs from the last run
-    concerns: dict[Concern, list[LinkCell]] = {}  # of all: whose it is, with a link, and a note
-    equal_groups: Sequence[Sequence[SubmittedSystem]] = ()  # with the same predictions
-    medians: dict[str, Mean] = {}  # of the means by measure
-    median: float | None = None  # of the points
+    grades: dict[str, Grade]  # submission -> grade
+    notice: Notice
+    concerns: dict[Concern, list[LinkCell]] = {}
+    equal_groups: Sequence[Sequence[SubmittedSystem]] = ()
+    medians: dict[str, Mean] = {}  # measure -> median of the means
+    median_points: float | None = None
 
 
 class BoardRow(NamedTuple):
@@ -8431,7 +8431,7 @@ def build_gradebook(
     needs_scores: bool,
     limit: int | None,
 ) -> Gradebook:
-    # One measure for all, or points would not be comparable; never answer alone (see choose_measure)
+    # One measure for all, or points would not be comparable; never the answer alone (see choose_measure).
     systems = list(flatten(submission.systems for submission in submissions))
     is_combined = needs_scores or has_answer_scores(systems)
     measure = COMBINED_MEASURE if is_combined else F1_MEASURE
@@ -8468,7 +8468,7 @@ def complete_gradebook(gradebook: Gradebook) -> None:
     for measure in split.measures:
         value = find_median(grade.system.find_mean(measure).value for grade in grades.values())
         gradebook.medians[measure.name] = NO_MEAN._replace(value=value)
-    gradebook.median = find_median(grade.points for grade in grades.values())
+    gradebook.median_points = find_median(grade.points for grade in grades.values())
 
 
 def build_grade(
@@ -8487,7 +8487,7 @@ def build_grade(
     if not submission.systems:
         obstacle = State.NOT_GRADED.value
     elif measure is F1_MEASURE:
-        obstacle = ""  # no judgement can change it
+        obstacle = ""  # No judgement can change it.
     elif any(rival.find_missing(RUBRIC) for rival in rivals):
         obstacle = State.MISSING_JUDGEMENTS.value
     elif not list_scored(system):
@@ -8573,7 +8573,7 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
     csv_rows = [build_board_csv_row(row, measures) for row in rows]
     n_graded = sum(bool(submission.systems) for submission in submissions)
     counts = f"{len(submissions)}: {n_graded} graded, {len(submissions) - n_graded} not graded"
-    median = "" if gradebook.median is None else f"{gradebook.median:.2f} of 100"
+    median = "" if gradebook.median_points is None else f"{gradebook.median_points:.2f} of 100"
     return Report(
         f"Leaderboard of the {split.name} split",
         parts,
@@ -8590,7 +8590,7 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
         name = LinkCell(row.submission.name, row.submission.link_page(split))
         named.append(([rank, name, row.system.name, describe_status(row.system)], row.system.means))
     header = ["Rank", "Submission", "System", "Status"]
-    # Only the measure that ranks has intervals: with all of them the table is wider than a window
+    # Only the measure that ranks has intervals: with all of them the table is wider than a window.
     board = build_means_part("Leaderboard", header, named, measures, n_names=3, widest=widest)
     table = []
     for cells, row in zip(board.rows, rows, strict=True):
@@ -8661,11 +8661,11 @@ def build_question_part(gradebook: Gradebook) -> Part:
     counts = np.sum(~np.isnan(scores), axis=1)
     rows: list[tuple[float, list[Cell]]] = []
     for question, column in zip(gradebook.split.questions, scores.T, strict=True):
-        is_known = ~np.isnan(column) & (counts > 1)  # those with another question to compare with
+        is_known = ~np.isnan(column) & (counts > 1)  # Others have no other question to compare with.
         own = column[is_known]
         if len(own):
             others = (np.nansum(scores, axis=1)[is_known] - own) / (counts[is_known] - 1)
-            correlation = compute_correlation(own, others)  # Pearson's
+            correlation = compute_correlation(own, others)
             cells: list[Cell] = [question.question_id, question.question, len(own)]
             cells.append(MeanCell(float(own.mean()), None, 2, ANSWER_MEASURE.axis))
             cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
@@ -8686,7 +8686,7 @@ def build_question_part(gradebook: Gradebook) -> Part:
 
 # -- The last gradebook: its grades, what they rested on, and who must be named
 
-# Reasons for which points differ that name the questions
+# These reasons name the questions.
 GOLD_CHANGED = "gold, rubric or evidence changed"
 ANSWERS_CHANGED = "its answers changed"
 DECISIONS = "decisions"
@@ -8704,7 +8704,7 @@ def find_basis(grade: Grade) -> dict[str, dict[str, str]]:
         evidence[name] = hash_texts(answer.gold_id, *(sentences.get(gold, "") for gold in answer.gold))
         predictions[name] = hash_texts(answer.prediction.answer, *answer.cited)
         decisions[name] = f"{decision.score:g}" if decision else ""
-    # A question is named by the first reason that holds for it: a new system's answers are not changed ones
+    # A question is named by the first reason that holds for it: a new system's answers are not changed ones.
     basis = {
         GOLD_CHANGED: evidence,
         "another system counts": dict.fromkeys(evidence, grade.system.name),
@@ -8797,9 +8797,9 @@ def find_renumbered(split: Split, last: LastGradebook) -> list[str]:
 class LastGrades(NamedTuple):
     """The grades of the last run."""
 
-    grades: Mapping[str, LastGrade] = MappingProxyType({})  # by the submission of today
-    gone: Mapping[str, LastGrade] = MappingProxyType({})  # of submissions that are not named
-    withdrawn: Sequence[str] = ()  # their folders
+    grades: Mapping[str, LastGrade] = MappingProxyType({})  # submission of today -> its last grade
+    gone: Mapping[str, LastGrade] = MappingProxyType({})  # submission that is not named -> its last grade
+    withdrawn: Sequence[str] = ()  # folders
     judge: str = ""
     criteria: Sequence[str] = ()
     notice: Notice = Notice()
@@ -9002,7 +9002,7 @@ def describe_certainty(
     lines = ["; ".join([f"{IN_BRACKETS}, by {n_documents} gold documents", *by_measure]) + "."]
     if n_documents < MIN_CLUSTERS:
         lines = [f"No intervals: fewer than {MIN_CLUSTERS} documents: {n_documents}."]
-    smallest_p = 2.0 ** (1 - n_documents)  # also if it is adjusted for many pairs
+    smallest_p = 2.0 ** (1 - n_documents)  # The adjusted p has the same bound.
     if smallest_p > MAX_P and any(row.p is not None for row in differences):
         lines.append(f"No difference can be significant: too few documents ({n_documents}).")
     return [*lines, *dict.fromkeys(flatten(system.origins for system in systems))]
@@ -9020,7 +9020,7 @@ def build_slice_part(systems: Sequence[SplitSystem], facet: str, measures: Seque
     for system in systems:
         for value, means in system.slices[facet].items():
             n_questions = means[RETRIEVAL_MEASURES[0].name].n
-            if n_questions < len(system.answers):  # otherwise these are the means of all again
+            if n_questions < len(system.answers):  # A slice of all questions has the means of all.
                 rows.append(([value.replace("_", " "), system.name, n_questions], means))
     rows.sort(key=lambda row: str(row[0][0]))
     title = facet.replace("_", " ")
@@ -9094,7 +9094,7 @@ def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list
     shown: Sequence[Measure] = CITATION_MEASURES if measure is F1_MEASURE else JUDGE_MEASURES
     shown = (*shown, *[criterion.measure for criterion in list_judged_beside(system)])
     rows: list[MeansRow] = [(["yours"], system.means)]
-    if gradebook.median is not None and grade.points is not None:  # else the mean is of other questions
+    if gradebook.median_points is not None and grade.points is not None:
         rows.append((["median of the class"], gradebook.medians))
     made_of = build_means_part(f"Your grade: {points}", ["Mean"], rows, shown)
     path = os.path.join(gradebook.split.root, APPEAL_FILE.format(split=gradebook.split.name))
@@ -9171,8 +9171,8 @@ def list_csv_rows(gradebook: Gradebook, systems: Sequence[SplitSystem]) -> Itera
 
 # -- The page: each question with all its answers
 
-DOCUMENT_CHARS = 20_000  # of a longer document an excerpt is shown
-EXCERPT_CHARS = 600  # of a plain text
+DOCUMENT_CHARS = 20_000  # A page shows excerpts of a longer document.
+EXCERPT_CHARS = 600
 
 
 def build_entries(split: Split, systems: Sequence[SplitSystem], *, has_repeats: bool) -> Iterator[Entry]:
@@ -9287,32 +9287,32 @@ def list_document_lines(
 
 # In: rows of question, gold answer and answer, or a split. Out: the scores of each configuration (of a
 # system, with a file of answers) by methods and criteria, compared; summaries use the same (section 17).
-# Read first: METHODS, GradeItems, GradeAnswers.
+# Read first: METHODS, AnswerScales, GradeAnswers.
 
-JUDGE_SUFFIX = "__judge-"  # in the names of files by another judge than the default one
-DIVERSE_JUDGES = ("openai/gpt-oss-20b", "qwen/qwen3.6-27b")  # by Groq, of different families
-EMBEDDING_MODEL = "all-MiniLM-L6-v2"  # of sentence-transformers: small, made for English
-SEMANTIC_THRESHOLDS = tuple(percent / 100 for percent in range(50, 91, 5))  # that semantic_dynamic tries
+JUDGE_SUFFIX = "__judge-"  # Names of files by another judge than the default one have it.
+DIVERSE_JUDGES = ("openai/gpt-oss-20b", "qwen/qwen3.6-27b")  # two families that Groq serves
+EMBEDDING_MODEL = "all-MiniLM-L6-v2"  # small, made for English
+SEMANTIC_THRESHOLDS = tuple(percent / 100 for percent in range(50, 91, 5))
 PROXY_SIMILARITY = 0.9  # above it an answer counts as correct if no person has judged any
 HYBRID_ACCEPTS = 0.9  # from here an answer is right
 HYBRID_REJECTS = 0.5  # below it is wrong
 SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
-USUAL_JUDGE_TOP = 5  # files that are judged if there are more
+USUAL_JUDGE_TOP = 5  # Of more files the best are judged.
 DEFAULT_METHODS = ("exact", "keyword", "f1")
 TUNING_OPTIONS = ("threshold", "validation", "embedding_model")
 SETUP_OPTIONS = ("methods", "protocol", "normalize", *TUNING_OPTIONS, "judge_top", "repeats")
 COLUMN_FIELDS = ("rows", "system", *(name for name in Item.__struct_fields__ if name != "extra"))
-ANSWER_COLUMNS = (  # of each answer, in results and CSV
+ANSWER_COLUMNS = (
     *("id", "category", "input", "gold", "prediction", "correct", "reasoning", "decision_method", "failure"),
 )
 
 
 class ItemAnswer(Answer):
     item: Item
-    similarity: float = 0.0  # to the best gold answer
+    similarity: float = 0.0  # cosine with the best gold answer
 
     @property
-    def topic(self) -> str:  # what answers to one question share
+    def topic(self) -> str:
         return self.item.question or self.item.id
 
     @property
@@ -9365,8 +9365,8 @@ class Thresholds(NamedTuple):
     """What methods need beside an answer."""
 
     normalize: str
-    fixed: float  # of similarity
-    chosen: float  # the one that agrees best with people
+    fixed: float
+    chosen: float  # the similarity that agrees best with people
 
 
 def score_exact(answer: ItemAnswer, limits: Thresholds) -> float:
@@ -9472,7 +9472,7 @@ ITEM_SHARES = {
     FAITHFULNESS: "the share of the answer's words that are in its context, no judgement of truth",
 }
 OPTIONAL_MEASURES = [Measure(name, name, explanation=text) for name, text in ITEM_SHARES.items()]
-OPTIONAL_MEASURES += [  # of rows that have what they need
+OPTIONAL_MEASURES += [
     Measure(name, name, 1, highest=math.inf, lower_is_better=True, unit=unit, explanation=f"in {unit}")
     for name, unit in AMOUNTS.items()
 ]
@@ -9646,8 +9646,8 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
     overwrite: bool = option(False, "replace results that exist already")
     # Rows of a Python program, by name, as the content of files: so they are read and checked as files are
     sources: Mapping[str, FileData] = MappingProxyType({})
-    functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of a Python program's own
-    folder = ""  # of the journal
+    functions: Mapping[str, ItemFunction] = MappingProxyType({})
+    folder = ""  # where the journal is
 
     @property
     def methods(self) -> list[str]:
@@ -9679,10 +9679,10 @@ class AnswerInputs(NamedTuple):
 
     options: AnswerOptions
     study: Study[ItemAnswer]
-    files: Mapping[str, str]  # the results files, by system
+    files: Mapping[str, str]  # system -> its results file
     setup: Mapping[str, Any]  # what scores rest on
     report_stem: str
-    model: str  # that judges
+    model: str  # the judge
     generators: Sequence[str]  # the models that gave the answers
     scales: AnswerScales
     choice: str  # which of the files are judged, in words; "" for all
@@ -9694,8 +9694,8 @@ class AnswerInputs(NamedTuple):
 class AnswerScales(NamedTuple):
     """What answers are scored by."""
 
-    methods: Sequence[str]  # those that need no judge
-    rankers: Sequence[str]  # those that choose the best of many files
+    methods: Sequence[str]  # without those that need a judge
+    rankers: Sequence[str]  # methods that choose the best of many files
     protocol: Criterion
     own_criteria: Sequence[Criterion]
     uses_protocol: bool
@@ -9782,9 +9782,9 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
         if len(results) > 1:
             stem = Path(options.out or "", f"answers{suffix}").as_posix()
         if not options.sources:
-            check_results(options, files, results, stem, setup)  # before the embedding model is loaded
+            check_results(options, files, results, stem, setup)  # Loading an embedding model takes longer.
         systems, tuning = score_without_judge(files, options, scales)
-        choice = choose_asked(systems, options, scales)  # by these scores
+        choice = choose_asked(systems, options, scales)
         study = Study(
             systems=choice.systems,
             measures=scales.measures,
@@ -9833,7 +9833,7 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
         study = inputs.study
         why_not = require_judgements(outcomes, judging)
         if why_not and not inputs.scales.methods:
-            raise JudgeUnavailable(why_not)  # no results rather than a file without scores
+            raise JudgeUnavailable(why_not)  # A file without scores would be no results.
         if not (why_not or outcomes) and next(list_requests(study), None):
             why_not = "no judge is named" if self.options.journal_only else f"{API_KEY} is not set"
         if why_not:
@@ -9891,7 +9891,7 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
     def list_remarks(self, graded: GradedAnswers) -> list[Message]:
         lines: list[Message] = [*prefix_lines("not perfect", list_imperfect(graded)[:MAX_NAMES_SHOWN])]
         model = graded.judging.model
-        if model not in ("", graded.inputs.model):  # a successor
+        if model not in ("", graded.inputs.model):  # A successor has judged.
             lines += warn_about_family(model, graded.inputs.generators)
         for system in graded.systems:
             lines += list_failures(graded.inputs.study, system)
@@ -10032,12 +10032,14 @@ def score_without_judge(
     answers = list(map(build_item_answer, items, similarities))
     tuning = choose_threshold(answers, options) if "semantic_dynamic" in scales.methods else None
     limits = Thresholds(options.normalize, options.threshold, tuning.threshold if tuning else 0.0)
-    scorers = {name: METHODS[name].score for name in scales.rankers}  # all that need no judge
+    scorers = {
+        name: METHODS[name].score for name in scales.rankers
+    }  # These include all methods without a judge.
     remaining = iter(answers)
     systems = []
     for file in files:
         own_answers = list(itertools.islice(remaining, len(file.items)))
-        has_sources = any(item.sources for item in file.items)  # or none is measured
+        has_sources = any(item.sources for item in file.items)  # Otherwise recall is not measured.
         for answer in own_answers:
             for name, score in scorers.items():
                 if score:
@@ -10073,7 +10075,7 @@ def choose_asked(
         best = sorted(choice.systems, key=lambda system: ranks[system.title] or math.inf)
         is_clear = len({ranks[system.title] for system in best[limit - 1 : limit + 1]}) == 2
         choice = choice._replace(systems=best)
-        if is_clear or options.judge_top:  # else all are judged, if no method tells them apart
+        if is_clear or options.judge_top:  # If no method tells them apart, all are judged.
             choice = Choice(best, limit, f"best {limit} of {len(systems)} by {name}")
         if is_clear:
             break
@@ -10224,7 +10226,7 @@ class StoredAnswers(Record):
     configuration: NonBlank
     detailed_results: list[StoredAnswer]
     judge_model: str = ""
-    setup: dict[str, Any] = {}  # with the hashes of the prompts
+    setup: dict[str, Any] = {}
     complete: bool = False
 
 
@@ -10328,7 +10330,7 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
     results: dict[str, Any] = {
         "configuration": system.title,
         "setup": inputs.setup,
-        "complete": not (graded.has_failures or list_imperfect(graded)),  # or the next run tries again
+        "complete": not (graded.has_failures or list_imperfect(graded)),  # Otherwise a run tries again.
         "measures": summarize_columns(system.answers, system.means),
         "by_category": summarize_categories(system),
     }
@@ -11640,14 +11642,14 @@ SUMMARY_FOLDERS = ("results/offline-summaries-JSON-enforced", "results/merged-su
 GOLD_SUMMARIES_FILE = "data/theperspective/data.jsonl"
 MERGED_FILE = "data/merged-corpus/merged-{k}.json"
 WEB_FILE = "data/valid-web/valid-web-{k}.json"
-WEB_DEPTHS = (5, 10, 20)  # for which there are files of web documents
+WEB_DEPTHS = (5, 10, 20)  # the k of the files of web documents
 SUMMARY_FILE_PATTERN = r"(?:^|-)(\d+)-offline\b|\bmerged-(\d+)(?:-|$)"  # of a name without suffix, with its k
-GENERATION_ERRORS = {  # what a file has in place of a perspective if none was made
+GENERATION_ERRORS = {  # Texts in place of a perspective if none was made.
     "offline": r"\s*Error generating summary:",
     "merged": r"(?s).*(JSON parse errors 5\+ times \(prompt too long\)|All 10 generation attempts failed)",
 }
-NO_REFERENCE = "none"  # in a prompt, in place of a gold summary
-WEB_CHARS = 200  # of a web document that the judge sees
+NO_REFERENCE = "none"  # A prompt has it in place of a gold summary.
+WEB_CHARS = 200  # The judge sees no more of a web document.
 TOTAL = "total_score"
 SUMMARY_MEASURES = (
     *(Measure(name, title, 2, highest=max(SUMMARY_LEVELS)) for name, title in SUMMARY_CRITERIA.items()),
@@ -11688,8 +11690,8 @@ class SummaryFile(NamedTuple):
     system: System[ItemAnswer]
     kind: str
     k: int
-    n_skipped: int  # those that were not generated
-    web_file: InputFile | None  # of documents that the judge sees
+    n_skipped: int  # summaries that were not generated
+    web_file: InputFile | None  # documents that the judge sees
 
 
 class SummaryInputs(NamedTuple):
@@ -11805,7 +11807,7 @@ class JudgeSummaries(Command[SummaryInputs, GradedSummaries]):
         return not any(answer.is_failed for system in graded.systems for answer in system.answers)
 
 
-GoldTexts: TypeAlias = Mapping[str, Mapping[str, str]]  # of gold summaries, by folded query and ID
+GoldTexts: TypeAlias = Mapping[str, Mapping[str, str]]  # folded query -> ID -> gold summary
 
 
 def read_gold_summaries(problems: list[str]) -> tuple[InputFile | None, GoldTexts]:
@@ -11972,8 +11974,8 @@ def join_words(text: str) -> str:
 # -- Statistics, plots and web metrics
 
 
-Spread: TypeAlias = dict[str, Any]  # how scores are spread, as in the results file
-Spreads: TypeAlias = Mapping[str, Spread]  # by measure
+Spread: TypeAlias = dict[str, Any]  # how scores are spread, as the results file has it
+Spreads: TypeAlias = Mapping[str, Spread]  # measure -> spread
 
 
 def summarize_rows(rows: Sequence[ScoredSummary]) -> dict[str, Spreads]:
