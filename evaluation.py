@@ -4695,6 +4695,9 @@ class Part(NamedTuple):
         return self._replace(header=list(itertools.compress(self.header, is_shown)), rows=rows)
 
 
+NO_PART = Part("")
+
+
 class Line(NamedTuple):
     """A line of an entry's list, with badges: texts that a score from 1 to 5 may give a colour."""
 
@@ -5942,20 +5945,20 @@ def grade_group(
     """Grade systems, and compare them on the items that they have in common."""
     judged = [judge_system(study, system, outcomes, expects_model=expects_model) for system in systems]
     table, places = build_table(judged)
+    # Without a model and decisions all is known without a judge, and has no origin.
+    has_origin = bool(judging.model or study.decisions)
+    for system in judged:
+        scores = collect_scores(study, system, places[system.name], table.items.n)
+        if has_origin:
+            scores.judges = judging.sign_measures(system.judged)
+        table.systems[system.name] = scores
+    slices = slice_group(study, judged, table, places)
     graded = []
     for system in judged:
-        # Without a model and decisions all is known without a judge, and has no origin.
-        signed = system.judged if judging.model or study.decisions else ()
-        scores = collect_scores(study, system, places[system.name], table.items.n)
-        scores.judges = judging.sign_measures(signed)
-        table.systems[system.name] = scores
+        origins = judging.list_origins(system.judged) if has_origin else []
+        means = compute_means(table, system.name, study.measures)
         graded.append(
-            msgspec.structs.replace(
-                system,
-                origins=judging.list_origins(signed),
-                means=compute_means(table, system.name, study.measures),
-                slices=slice_system(study, system, table, places[system.name]),
-            )
+            msgspec.structs.replace(system, origins=origins, means=means, slices=slices[system.name])
         )
     return GradedGroup(graded, table, places, compare_systems(table, study.compared))
 
@@ -5964,16 +5967,18 @@ def build_table(systems: Iterable[GradedSystem[A]]) -> tuple[Table, dict[str, Ar
     """Return a table with a row per item, without scores, and the rows of each system's answers."""
     rows: dict[ItemKey, int] = {}
     clusters: list[Hashable] = []
-    places = {}
+    places: dict[str, Array] = {}
+    item_keys: list[ItemKey] = []
+    own_places = np.zeros(0, np.intp)
     for system in systems:
-        own_rows = []
-        item_keys = number_copies(answer.item_key for answer in system.answers)
-        for item_key, answer in zip(item_keys, system.answers, strict=True):
-            row = rows.setdefault(item_key, len(rows))
-            if row == len(clusters):
-                clusters.append(answer.cluster)
-            own_rows.append(row)
-        places[system.name] = np.array(own_rows, np.intp)
+        own_keys = [answer.item_key for answer in system.answers]
+        if own_keys != item_keys:  # The systems of a split have the same items.
+            item_keys = own_keys
+            for item_key, answer in zip(number_copies(item_keys), system.answers, strict=True):
+                if rows.setdefault(item_key, len(rows)) == len(clusters):
+                    clusters.append(answer.cluster)
+            own_places = np.array([rows[item_key] for item_key in number_copies(item_keys)], np.intp)
+        places[system.name] = own_places
     return Table(make_sample(range(len(clusters)), clusters), item_keys=list(rows)), places
 
 
@@ -5999,18 +6004,23 @@ def collect_scores(study: Study[A], system: GradedSystem[A], places: Array, n_it
     return scores
 
 
-def slice_system(
-    study: Study[A], system: GradedSystem[A], table: Table, places: Array
-) -> dict[str, dict[str, dict[str, Mean]]]:
-    """Return the means of each slice, by facet, value and measure."""
-    own = msgspec.structs.replace(table, systems={system.name: table.systems[system.name]})
-    slices = {}
+def slice_group(
+    study: Study[A], systems: Sequence[GradedSystem[A]], table: Table, places: Mapping[str, Array]
+) -> dict[str, dict[str, dict[str, dict[str, Mean]]]]:
+    """Return the means of each slice: system -> facet -> value -> measure -> mean."""
+    slices: dict[str, dict[str, dict[str, dict[str, Mean]]]] = {}
+    for system in systems:
+        slices[system.name] = {facet: {} for facet in study.facets}
     for facet, get in study.facets.items():
         values = [""] * table.items.n
-        for place, answer in zip(places.tolist(), system.answers, strict=True):
-            values[place] = get(answer)
-        parts = slice_table(own, values, study.min_slice).items()
-        slices[facet] = {value: compute_means(part, system.name, study.measures) for value, part in parts}
+        for system in systems:
+            for place, answer in zip(places[system.name].tolist(), system.answers, strict=True):
+                values[place] = values[place] or get(answer)
+        for value, part in slice_table(table, values, study.min_slice).items():
+            for system in systems:
+                means = compute_means(part, system.name, study.measures)
+                if any(mean.n for mean in means.values()):
+                    slices[system.name][facet][value] = means
     return slices
 
 
@@ -7071,7 +7081,7 @@ class GradedSplit(NamedTuple):
     inputs: SplitInputs
     judging: Judging  # without a model if nothing is judged
     submissions: Sequence[GradedSubmission]
-    gradebook: Gradebook
+    gradebook: Gradebook | None  # of a class
     changes_since: Mapping[str, ChangesSince]
     checks: list[Check]
 
@@ -7179,9 +7189,10 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
             if name in (self.options.systems or inputs.runs) and name not in names:
                 line = f"{name}: in the baseline, and not submitted now"
                 checks.append(Check(line, worse=line))
-        gradebook = build_gradebook(
-            inputs, submissions, judging, needs_scores=needs_scores, limit=self.options.limit
-        )
+        gradebook = None
+        if self.options.submissions:
+            limit = self.options.limit
+            gradebook = build_gradebook(inputs, submissions, judging, needs_scores=needs_scores, limit=limit)
         return GradedSplit(inputs, judging, submissions, gradebook, changes_since, checks)
 
     def expects_judge(self, inputs: SplitInputs) -> bool:
@@ -7206,11 +7217,11 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         is_alone = not self.options.submissions
         forms = {*self.options.report}
         submissions = [*graded.submissions]
-        if not is_alone:
+        if graded.gradebook:
             submissions += list_leftovers(split, graded.inputs.submissions)
             board = LEADERBOARD_FILE.format(split=split.name)
             forms |= {"html"}.intersection(list_report_forms(board))  # The board links to each page.
-            yield from self.list_class_files(graded, board, forms)
+            yield from list_class_files(graded, graded.gradebook, board, forms)
         for row in submissions:
             path = join_folder(row.submission.output_folder, RESULTS_FILE.format(split=split.name))
             if row.systems or os.path.lexists(path):  # Old scores are replaced by {}.
@@ -7243,37 +7254,18 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
             document[system.name] = results
         return document
 
-    def list_class_files(
-        self, graded: GradedSplit, stem: str, forms: Collection[str]
-    ) -> Iterator[OutputFile]:
-        name = graded.inputs.split.name
-        usual = ["csv", "md"]
-        further = sorted(set(forms).difference(usual))
-        report = add_gate(build_leaderboard(graded.gradebook), graded.checks)
-        boards = []
-        for file in list_report_files(report, stem, [*usual, *further]):
-            boards.append(file._replace(is_report=False))
-        yield from boards[:2]  # The page comes last.
-        rows = list(list_grades(graded.gradebook, has_pages="html" in forms))
-        cells = [list(row.values()) for row in rows]
-        yield OutputFile(GRADES_FILE.format(split=name), functools.partial(render_csv, list(rows[0]), cells))
-        document = build_gradebook_document(graded.gradebook, graded.inputs.last)
-        render = functools.partial(encode_json, document)
-        yield OutputFile(GRADEBOOK_FILE.format(split=name), render, is_announced=False)
-        yield from boards[2:]
-
     def list_reports(
         self, graded: GradedSplit, submission: GradedSubmission, named: Collection[str]
     ) -> Iterator[OutputFile]:
         split = graded.inputs.split
         name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
         stem = join_folder(submission.submission.output_folder, name)
-        is_leftover = submission.name not in graded.gradebook.grades
+        is_leftover = submission not in graded.submissions
         forms = list_report_forms(stem, () if is_leftover else named)
-        report = build_empty_report(graded.gradebook, submission)
+        report = build_empty_report(split, submission, graded.judging)
         if submission.systems and forms:
             changes = build_changes_part(self.options.baseline, graded)
-            report = build_split_report(graded.gradebook, submission, changes)
+            report = build_split_report(split, submission, graded.judging, graded.gradebook, changes)
         if not submission.name:
             report = add_gate(report, graded.checks)
         yield from list_report_files(report, stem, forms)
@@ -7286,7 +7278,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
             f"Loaded {len(inputs.split.questions)} questions",
             *map(escape_console, inputs.people.remarks),
         ]
-        if self.options.submissions:
+        if graded.gradebook:
             attention, board, *_ = build_leaderboard(graded.gradebook).parts
             lines.append(render_text([narrow_attention(attention), narrow_leaderboard(board)]))
             for system in graded.systems:
@@ -7297,7 +7289,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         return "\n".join(filter(None, lines))
 
     def list_remarks(self, graded: GradedSplit) -> list[WarningRecord]:
-        warnings = warn_about_unused(graded, is_class=bool(self.options.submissions))
+        warnings = warn_about_unused(graded)
         generators: set[str] = set()
         for system in filter(is_judged, graded.systems):
             generators.update(list_generators(system.answers))
@@ -7315,7 +7307,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
     def print_end(self, graded: GradedSplit, console: Console) -> None:
         split = self.options.split
         results = RESULTS_FILE.format(split=split)
-        if self.options.submissions:
+        if graded.gradebook:
             results = f"{GRADED_FOLDER.format(split=split)}/*/{results}"
             ungraded = [row.name for row in graded.submissions if not row.systems]
             n_graded = len(graded.submissions) - len(ungraded)
@@ -7335,9 +7327,29 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         [submission] = graded.submissions
         split = graded.inputs.split
         means = {system.name: system.means for system in submission.systems}
-        report = build_split_report(graded.gradebook, submission, Part(""))
+        report = build_split_report(split, submission, graded.judging)
         document = self.build_document(graded, submission)
         return Results(document, means, split.measures, report.header, report.rows())
+
+
+def list_class_files(
+    graded: GradedSplit, gradebook: Gradebook, stem: str, forms: Collection[str]
+) -> Iterator[OutputFile]:
+    name = graded.inputs.split.name
+    usual = ["csv", "md"]
+    further = sorted(set(forms).difference(usual))
+    report = add_gate(build_leaderboard(gradebook), graded.checks)
+    boards = []
+    for file in list_report_files(report, stem, [*usual, *further]):
+        boards.append(file._replace(is_report=False))
+    yield from boards[:2]  # The page comes last.
+    rows = list(list_grades(gradebook, has_pages="html" in forms))
+    cells = [list(row.values()) for row in rows]
+    yield OutputFile(GRADES_FILE.format(split=name), functools.partial(render_csv, list(rows[0]), cells))
+    document = build_gradebook_document(gradebook, graded.inputs.last)
+    render = functools.partial(encode_json, document)
+    yield OutputFile(GRADEBOOK_FILE.format(split=name), render, is_announced=False)
+    yield from boards[2:]
 
 
 def read_gold(options: SplitOptions, problems: list[str]) -> Split:
@@ -7385,14 +7397,10 @@ def build_study(split: Split, submissions: Iterable[Submission], options: SplitO
         compared=split.measures,
         criteria=split.criteria,
         asked={system.title: positions for system in systems if options.asks_about(system)},
-        facets={facet: functools.partial(get_facet, facet) for facet in FACETS},
+        facets={facet: attrgetter(f"question.{facet}") for facet in FACETS},
         min_slice=MIN_SLICE,
         find_lacking=find_lacking,
     )
-
-
-def get_facet(facet: str, answer: SplitAnswer) -> str:
-    return cast("str", getattr(answer.question, facet))
 
 
 def check_system_names(
@@ -7443,7 +7451,7 @@ def build_changes_part(path: str | None, graded: GradedSplit) -> Part:
     return build_baseline_part(path, graded.changes_since, new)
 
 
-def warn_about_unused(graded: GradedSplit, *, is_class: bool) -> list[WarningRecord]:
+def warn_about_unused(graded: GradedSplit) -> list[WarningRecord]:
     """Return warnings about people's decisions that change nothing."""
     warnings = []
     used = set()
@@ -7454,7 +7462,7 @@ def warn_about_unused(graded: GradedSplit, *, is_class: bool) -> list[WarningRec
     if unused:
         what = f"no effect on answers that are not judged: {shorten_names(unused)}"
         warnings.append(WarningRecord(f"overrides: {what}"))
-    if used and is_class and graded.gradebook.measure is F1_MEASURE:
+    if used and graded.gradebook and graded.gradebook.measure is F1_MEASURE:
         undecided = [row.title for row in graded.systems if row.find_missing(RUBRIC) or not list_scored(row)]
         what = "no effect on points, which are F1: nothing is judged, and people have not decided on all"
         warnings.append(WarningRecord(f"overrides: {what} answers of {shorten_names(undecided)}"))
@@ -8579,7 +8587,8 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
         parts,
         header=list(csv_rows[0]),
         rows=lambda: [list(cells.values()) for cells in csv_rows],
-        facts=build_run_facts(gradebook, systems) | {"Submissions": counts, "Median of the class": median},
+        facts=build_run_facts(split, gradebook.judging, systems)
+        | {"Submissions": counts, "Median of the class": median},
     )
 
 
@@ -9038,14 +9047,22 @@ def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
     return sorted({*named, *left})
 
 
-def build_empty_report(gradebook: Gradebook, submission: GradedSubmission) -> Report:
+def build_empty_report(split: Split, submission: GradedSubmission, judging: Judging) -> Report:
     part = Part("Not graded", lines=submission.submission.reasons, place="box")
-    title = f"Evaluation of the {gradebook.split.name} split: {submission.name}"
-    return Report(title, [part], header=[column.name for column in list_gradebook_columns(gradebook)])
+    title = f"Evaluation of the {split.name} split: {submission.name}"
+    columns = list_csv_columns(split.measures, split.criteria, has_repeats=judging.repeats > 1)
+    return Report(title, [part], header=[column.name for column in columns])
 
 
-def build_split_report(gradebook: Gradebook, graded: GradedSubmission, changes: Part) -> Report:
-    split = gradebook.split
+def build_split_report(
+    split: Split,
+    graded: GradedSubmission,
+    judging: Judging,
+    gradebook: Gradebook | None = None,
+    changes: Part = NO_PART,
+) -> Report:
+    """Return the report on a submission, with its grade if it is one of a class."""
+    has_repeats = judging.repeats > 1
     submission = graded.submission
     systems = graded.systems
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
@@ -9064,17 +9081,17 @@ def build_split_report(gradebook: Gradebook, graded: GradedSubmission, changes: 
         *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
         Part("Answers to look at", lines=cases, place="folded"),
     ]
-    if submission.name:
+    if gradebook:
         parts = [*list_first_parts(gradebook, graded), *parts]
     else:
         lines += describe_warnings(split.warnings)
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
         [*parts, Part("Warnings", lines=lines, place="warnings")],
-        entries=lambda: build_entries(split, systems, has_repeats=gradebook.judging.repeats > 1),
-        header=[column.name for column in list_gradebook_columns(gradebook)],
-        rows=lambda: list_csv_rows(gradebook, systems),
-        facts=build_run_facts(gradebook, systems) | {"Warnings": str(len(lines))},
+        entries=lambda: build_entries(split, systems, has_repeats=has_repeats),
+        header=build_empty_report(split, graded, judging).header,
+        rows=lambda: list_csv_rows(split, systems, has_repeats=has_repeats),
+        facts=build_run_facts(split, judging, systems) | {"Warnings": str(len(lines))},
     )
 
 
@@ -9107,18 +9124,12 @@ def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list
     ]
 
 
-def build_run_facts(gradebook: Gradebook, systems: Sequence[SplitSystem]) -> dict[str, str]:
+def build_run_facts(split: Split, judging: Judging, systems: Sequence[SplitSystem]) -> dict[str, str]:
     return {
-        "Judge": gradebook.judging.model or "none",
-        "Questions": str(len(gradebook.split.questions)),
+        "Judge": judging.model or "none",
+        "Questions": str(len(split.questions)),
         "Systems": str(len(systems)),
     }
-
-
-def list_gradebook_columns(gradebook: Gradebook, system: SplitSystem = NO_SYSTEM) -> list[Column]:
-    split = gradebook.split
-    has_repeats = gradebook.judging.repeats > 1
-    return list_csv_columns(split.measures, split.criteria, system, has_repeats=has_repeats)
 
 
 def list_csv_columns(
@@ -9161,9 +9172,13 @@ def get_citations_cell(kind: str, answer: SplitAnswer) -> str:
     return ", ".join(answer.sort_citations()[kind])
 
 
-def list_csv_rows(gradebook: Gradebook, systems: Sequence[SplitSystem]) -> Iterator[list[object]]:
-    columns = [list_gradebook_columns(gradebook, system) for system in systems]
-    for position in range(len(gradebook.split.questions)):
+def list_csv_rows(
+    split: Split, systems: Sequence[SplitSystem], *, has_repeats: bool
+) -> Iterator[list[object]]:
+    columns = []
+    for system in systems:
+        columns.append(list_csv_columns(split.measures, split.criteria, system, has_repeats=has_repeats))
+    for position in range(len(split.questions)):
         for system, own_columns in zip(systems, columns, strict=True):
             answer = system.answers[position]
             yield [column.get(answer) for column in own_columns]
