@@ -6977,7 +6977,9 @@ RECALL_MEASURES = {
     )
     for k in RECALL_CUTOFFS
 }
-RETRIEVAL_MEASURES = (*RECALL_MEASURES.values(),)
+RETRIEVAL_MEASURES = [
+    *RECALL_MEASURES.values(),
+]
 F1_MEASURE = Measure("f1", "F1", key="avg_f1", explanation="The harmonic mean of precision and recall.")
 CITATION_MEASURES = (
     Measure("precision", "Precision", key="avg_precision", explanation="The share of right citations."),
@@ -12039,29 +12041,36 @@ def build_plots(name: str, statistics: Spreads) -> Report:
     return Report(Path(name).name, (), distributions=distributions)
 
 
-class PlotSummaries(LegacyCommand):
+ScoresByFile: TypeAlias = Mapping[InputFile, Sequence[ScoredSummary]]
+
+
+class PlotSummaries(Command[ScoresByFile, ScoresByFile]):
     options: SummaryOptions
     results_title = "Plots"
 
-    def read(self) -> None:
+    def read(self) -> ScoresByFile:
         import_optional("matplotlib", "--plot")
         problems: list[str] = []
-        self.files: dict[InputFile, list[ScoredSummary]] = {}
+        files = {}
         for path in list_paths(self.options.plot):
             if not path.endswith("_statistics.json"):  # a pattern may match what was written here
                 file = read_file(path, problems)
                 all_rows = list(parse_rows(ScoredSummary, file, problems).values())
-                self.files[file.source] = self.options.choose(all_rows)
-        for stem in find_repeated(map(self.name_stem, self.files)):
+                files[file.source] = self.options.choose(all_rows)
+        for stem in find_repeated(map(self.name_stem, files)):
             problems.append(f"{stem}.png would be written for two files: rename one")
         raise_problems(problems)
+        return files
+
+    def grade(self, inputs: ScoresByFile, _outcomes: Outcomes, _judging: Judging) -> ScoresByFile:
+        return inputs
 
     def name_stem(self, file: InputFile) -> str:
         path = Path(file.file)
         return Path(self.options.output_dir or path.parent, path.name.removesuffix(".json")).as_posix()
 
-    def results(self) -> Iterator[OutputFile]:
-        for file, rows in self.files.items():
+    def list_files(self, files: ScoresByFile) -> Iterator[OutputFile]:
+        for file, rows in files.items():
             stem = self.name_stem(file)
             statistics = summarize_rows(rows)
             report = build_plots(file.file, statistics["statistics_without_errors"])
@@ -12070,33 +12079,40 @@ class PlotSummaries(LegacyCommand):
             yield OutputFile(f"{stem}_statistics.json", functools.partial(render_results, content))
 
 
-class MeasureWeb(LegacyCommand):
+WebMetrics: TypeAlias = Mapping[str, Spreads]  # k -> measure -> spread
+
+
+class MeasureWeb(Command[WebMetrics, WebMetrics]):
     options: SummaryOptions
     results_title = "Web metrics"
 
-    def read(self) -> None:
+    def read(self) -> WebMetrics:
         problems: list[str] = []
         measured = {str(k): measure_web(k, problems) for k in WEB_DEPTHS}
-        self.metrics = {k: metrics for k, metrics in measured.items() if metrics}
+        metrics = {k: spreads for k, spreads in measured.items() if spreads}
         raise_problems(problems)
-        if not self.metrics:
+        if not metrics:
             raise UsageError(f"no {WEB_FILE} or {MERGED_FILE} with a k of {', '.join(map(str, WEB_DEPTHS))}")
+        return metrics
 
-    def warnings(self) -> list[WarningRecord]:
-        files = [form.format(k=k) for k, form in itertools.product(self.metrics, (WEB_FILE, MERGED_FILE))]
+    def list_warnings(self, metrics: WebMetrics) -> list[WarningRecord]:
+        files = [form.format(k=k) for k, form in itertools.product(metrics, (WEB_FILE, MERGED_FILE))]
         missing = [file for file in files if not os.path.lexists(file)]
         return [WarningRecord(f"{file} is not there: its metrics are left out") for file in missing]
 
-    def results(self) -> Iterator[OutputFile]:
-        path = Path(self.options.folder, "web-metrics/web_metrics_results.json").as_posix()
-        yield OutputFile(path, functools.partial(render_results, self.metrics))
+    def grade(self, inputs: WebMetrics, _outcomes: Outcomes, _judging: Judging) -> WebMetrics:
+        return inputs
 
-    def console(self) -> str:
+    def list_files(self, metrics: WebMetrics) -> Iterator[OutputFile]:
+        path = Path(self.options.folder, "web-metrics/web_metrics_results.json").as_posix()
+        yield OutputFile(path, functools.partial(render_results, metrics))
+
+    def render(self, metrics: WebMetrics) -> str:
         rows: list[MeansRow] = []
         measures: dict[str, Measure] = {}
-        for k, metrics in self.metrics.items():
+        for k, spreads in metrics.items():
             means = {}
-            for name, spread in metrics.items():
+            for name, spread in spreads.items():
                 means[name] = Mean(spread["mean"], find_interval(spread), spread["n"])
                 measures[name] = Measure(name, name)
             rows.append(([k], means))
