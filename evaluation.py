@@ -12187,47 +12187,79 @@ class GenerateOptions(WriteOptions):
     judge_model: str | None = None  # the one of them that is asked
 
 
-class WriteFile(LegacyCommand):
-    """A command whose results are one file of rows, most of them written by a model."""
+class WrittenFile(NamedTuple):
+    """A file of rows, most of them written by a model."""
 
-    needs_judge = True
-    unit = ""  # what a row is
-    file: str
-    rows: dict[str, dict[str, Any]]  # of the file, by question ID
+    path: str
+    unit: str
+    rows: dict[str, dict[str, Any]]  # question ID -> row
     failures: dict[str, str]  # what has no row -> why
+    remarks: Sequence[Message] = ()
+    content: Sequence[Any] | Mapping[str, Any] = ()
 
-    def read(self) -> None:
-        self.rows = {}
-        self.failures = {}
-        if os.path.lexists(self.file) and not self.options.overwrite:
-            raise UsageError(f"{self.file} exists: --overwrite replaces it")
-
-    def console(self) -> str:
-        return f"{self.file}: {len(self.rows)} {self.unit}" if self.rows else ""
-
-    def remarks(self) -> list[Message]:
+    def list_remarks(self) -> list[Message]:
         if not self.failures:
-            return []
+            return [*self.remarks]
         reason = next(iter(self.failures.values()))
         what = f"no reply, left out: {shorten_names(list(self.failures))}, e.g. {reason}"
-        return [WarningRecord(what, advice="run again with --overwrite", file=self.file)]
-
-    def is_complete(self) -> bool:
-        return not self.failures
+        return [WarningRecord(what, advice="run again with --overwrite", file=self.path), *self.remarks]
 
 
-class GeneratePredictions(WriteFile):
+class WriteCommand(Command[Inputs, WrittenFile]):
+    """A command that writes one file, for which it asks a model."""
+
+    options: WriteOptions
+    needs_judge = True
+
+    def check_path(self, path: str) -> None:
+        if os.path.lexists(path) and not self.options.overwrite:
+            raise UsageError(f"{path} exists: --overwrite replaces it")
+
+    def render(self, graded: WrittenFile) -> str:
+        return f"{graded.path}: {len(graded.rows)} {graded.unit}" if graded.rows else ""
+
+    def list_remarks(self, graded: WrittenFile) -> list[Message]:
+        return graded.list_remarks()
+
+    def is_complete(self, graded: WrittenFile) -> bool:
+        return bool(graded.rows) and not graded.failures
+
+
+class Prompted(NamedTuple):
+    """The documents that a model sees with a question."""
+
+    text: str
+    shown: ShownSentences
+
+
+class GenerateInputs(NamedTuple):
+    items: Sequence[Item]
+    documents: Mapping[str, Sentences]  # to search in
+    retrieved: Sequence[Sequence[RetrievedRow]]  # for each item
+    prompted: Sequence[Prompted]  # for each item, if a model is asked
+
+
+class GeneratePredictions(WriteCommand[GenerateInputs]):
     """Make baseline predictions: with a search alone (bm25), a model alone (llm), or both (rag)."""
 
     options_type = GenerateOptions
     activity = "answering"
     noun = "answers"
-    unit = "predictions"
     options: GenerateOptions
 
     @property
     def journal_file(self) -> str:
         return f"{Path(self.options.split).stem}_generate_judgements.jsonl"
+
+    @property
+    def system(self) -> str:
+        options = self.options
+        name = options.system or SYSTEM_NAMES.get(options.pipeline) or options.judge_model
+        return name_for_file(name or DEFAULT_JUDGE_MODEL)
+
+    @property
+    def path(self) -> str:
+        return PREDICTIONS_FILE.format(split=Path(self.options.split).with_suffix(""), system=self.system)
 
     def run(self, console: Console) -> int:
         """Make the predictions of each model, one after the other. Return the worst exit code."""
@@ -12242,123 +12274,130 @@ class GeneratePredictions(WriteFile):
             try:
                 code = max(code, super().run(console))
             except JudgeUnavailable as error:
-                console.error(f"error: {self.file} was not written: {error}")
+                console.error(f"error: {self.path} was not written: {error}")
                 code = EXIT_INCOMPLETE
         return code
 
-    def read(self) -> None:
+    def read(self) -> GenerateInputs:
         options = self.options
-        name = options.system or SYSTEM_NAMES.get(options.pipeline) or options.judge_model
-        self.system = name_for_file(name or DEFAULT_JUDGE_MODEL)
-        self.file = PREDICTIONS_FILE.format(split=Path(options.split).with_suffix(""), system=self.system)
-        super().read()
-        self.prompt = PIPELINES[options.pipeline]
-        self.shown: dict[str, ShownSentences] = {}  # in prompts, by question ID
+        self.check_path(self.path)
         problems: list[str] = []
-        self.items = self.read_items(problems)
-        self.documents: dict[str, Sentences] = {}  # to search in
+        items = read_items(options.split, problems)
+        documents: dict[str, Sentences] = {}
         texts = {}
         if options.pipeline != "llm":
             for doc_id, document in read_corpus("*", problems).items():
-                self.documents[doc_id] = number_sentences(document)
-                texts[doc_id] = " ".join(self.documents[doc_id].values())
+                documents[doc_id] = number_sentences(document)
+                texts[doc_id] = " ".join(documents[doc_id].values())
         raise_problems(problems)
-        self.retrieved = search_texts(texts, [item.question for item in self.items], options.top_k)
+        retrieved = search_texts(texts, [item.question for item in items], options.top_k)
+        prompt = PIPELINES[options.pipeline]
+        prompted = []
+        if prompt:
+            max_chars = compute_room(options, prompt)
+            for hits in retrieved:
+                found = {hit["doc_id"]: documents[hit["doc_id"]] for hit in hits}
+                prompted.append(show_documents(found, max_chars))
+        return GenerateInputs(items, documents, retrieved, prompted)
 
-    def read_items(self, problems: list[str]) -> list[Item]:
-        """Return the questions of a split, or of a dataset as `answers` reads it."""
-        path = self.options.split
-        if is_split(path):
-            questions, source = read_questions(path, problems)
-            path = source.file
-            items = [Item(id=row.question_id, question=row.question) for row in questions]
-        else:
-            items = parse_items(list_item_rows(read_file(path, problems), problems), problems)
-        repeated = find_repeated(item.id for item in items)
-        problems += [f"{path}: question ID occurs more than once: {name}" for name in repeated]
-        problems += [f"{path}: {item.id} has no question" for item in items if not item.question]
-        return items
+    def list_requests(self, inputs: GenerateInputs) -> Iterator[Request]:
+        prompt = PIPELINES[self.options.pipeline]
+        for position, prompted in enumerate(inputs.prompted):
+            item = inputs.items[position]
+            texts = {"question": item.question, "sources": prompted.text}
+            yield Request(self.system, item.id, position, prompt, texts)
 
-    def requests(self) -> Iterator[Request]:
-        if not self.prompt:
-            return
-        max_chars = compute_room(self.options, self.prompt)
-        for position, item in enumerate(self.items):
-            doc_ids = [row["doc_id"] for row in self.retrieved[position]]
-            documents = {doc_id: self.documents[doc_id] for doc_id in doc_ids}
-            sources, self.shown[item.id] = show_documents(documents, max_chars)
-            texts = {"question": item.question, "sources": sources}
-            yield Request(self.system, item.id, position, self.prompt, texts)
-
-    def grade(self, outcomes: Outcomes, judging: Judging) -> None:
-        if self.options.max_usd is not None:  # the next model may spend what is left
-            self.options.max_usd = max(self.options.max_usd - judging.cost_usd, 0)
-        for position, item in enumerate(self.items):
-            outcome = outcomes.get(RequestId(self.system, position, self.prompt))
+    def grade(self, inputs: GenerateInputs, outcomes: Outcomes, judging: Judging) -> WrittenFile:
+        options = self.options
+        if options.max_usd is not None:  # the next model may spend what is left
+            options.max_usd = max(options.max_usd - judging.cost_usd, 0)
+        written = WrittenFile(self.path, "predictions", {}, {})
+        for position, item in enumerate(inputs.items):
+            outcome = outcomes.get(RequestId(self.system, position, PIPELINES[options.pipeline]))
             if isinstance(outcome, Failure):
-                self.failures[item.id] = outcome.reason
+                written.failures[item.id] = outcome.reason
                 continue
             row: dict[str, Any] = {"question": item.question}
             if outcome is None:
-                row |= self.extract_answer(item.question, self.retrieved[position])
+                row |= extract_answer(inputs, position)
             else:
-                row |= self.read_answer(outcome, item.id) | {"model": judging.model}
-            if self.documents:
-                row["retrieved_docs"] = self.retrieved[position]
-            self.rows[item.id] = row
+                row |= read_answer(outcome, inputs.prompted[position].shown) | {"model": judging.model}
+            if inputs.documents:
+                row["retrieved_docs"] = inputs.retrieved[position]
+            written.rows[item.id] = row
+        is_dataset = not is_split(options.split)
+        return written._replace(content=list_items(inputs, written.rows) if is_dataset else written.rows)
 
-    def extract_answer(self, question: str, retrieved: Sequence[RetrievedRow]) -> dict[str, Any]:
-        """Answer with the best sentences of the best document, in their order."""
-        sentences = self.documents[retrieved[0]["doc_id"]] if retrieved else {}
-        best = {hit["doc_id"] for hit in search_texts(sentences, [question], TOP_SENTENCES)[0]}
-        chosen = [sentence_id for sentence_id in sentences if sentence_id in best]
-        answer = " ".join(sentences[sentence_id] for sentence_id in chosen)
-        return {"answer": answer, "evidence_sentences": chosen}
+    def list_files(self, graded: WrittenFile) -> Iterator[OutputFile]:
+        if graded.rows:
+            yield OutputFile(graded.path, functools.partial(render_results, graded.content))
 
-    def read_answer(self, written: Judgement, name: str) -> dict[str, Any]:
-        """Return the fields of a prediction that a model has written. Of several documents it cites one."""
-        value = written.value or {}
-        reply = written.reply or Reply()
-        row = {"answer": value["answer"], "latency_ms": reply.latency_ms}
-        row |= {"input_tokens": reply.usage.prompt, "output_tokens": reply.usage.completion}
-        if "sentences" not in value:
-            return row
-        shown = self.shown[name]
-        cited = [sentence.strip() for sentence in dict.fromkeys(value["sentences"])]
-        known = [shown[sentence] for sentence in cited if sentence in shown]
-        row["evidence_sentences"] = []
-        if known and value["told"]:
-            best = statistics.mode(doc_id for doc_id, _ in known)  # of several the first
-            row["evidence_sentences"] = [sentence_id for doc_id, sentence_id in known if doc_id == best]
+
+def read_items(path: str, problems: list[str]) -> list[Item]:
+    """Return the questions of a split, or of a dataset as `answers` reads it."""
+    if is_split(path):
+        questions, source = read_questions(path, problems)
+        path = source.file
+        items = [Item(id=row.question_id, question=row.question) for row in questions]
+    else:
+        items = parse_items(list_item_rows(read_file(path, problems), problems), problems)
+    repeated = find_repeated(item.id for item in items)
+    problems += [f"{path}: question ID occurs more than once: {name}" for name in repeated]
+    problems += [f"{path}: {item.id} has no question" for item in items if not item.question]
+    return items
+
+
+def extract_answer(inputs: GenerateInputs, position: int) -> dict[str, Any]:
+    """Answer with the best sentences of the best document, in their order."""
+    retrieved = inputs.retrieved[position]
+    sentences = inputs.documents[retrieved[0]["doc_id"]] if retrieved else {}
+    hits = search_texts(sentences, [inputs.items[position].question], TOP_SENTENCES)[0]
+    best = {hit["doc_id"] for hit in hits}
+    chosen = [sentence_id for sentence_id in sentences if sentence_id in best]
+    answer = " ".join(sentences[sentence_id] for sentence_id in chosen)
+    return {"answer": answer, "evidence_sentences": chosen}
+
+
+def read_answer(written: Judgement, shown: ShownSentences) -> dict[str, Any]:
+    """Return the fields of a prediction that a model has written. Of several documents it cites one."""
+    value = written.value or {}
+    reply = written.reply or Reply()
+    row = {"answer": value["answer"], "latency_ms": reply.latency_ms}
+    row |= {"input_tokens": reply.usage.prompt, "output_tokens": reply.usage.completion}
+    if "sentences" not in value:
         return row
+    cited = [sentence.strip() for sentence in dict.fromkeys(value["sentences"])]
+    known = [shown[sentence] for sentence in cited if sentence in shown]
+    row["evidence_sentences"] = []
+    if known and value["told"]:
+        best = statistics.mode(doc_id for doc_id, _ in known)  # of several the first
+        row["evidence_sentences"] = [sentence_id for doc_id, sentence_id in known if doc_id == best]
+    return row
 
-    def results(self) -> Iterator[OutputFile]:
-        if self.rows:
-            rows = self.rows if is_split(self.options.split) else self.list_items()
-            yield OutputFile(self.file, functools.partial(render_results, rows))
 
-    def list_items(self) -> list[dict[str, Any]]:
-        items = []
-        for item in self.items:
-            if item.id not in self.rows:
-                continue
-            row = dict(self.rows[item.id])
-            shown = self.shown.get(item.id, {}).values()
-            own = {
-                "id": item.id,
-                "question": row.pop("question"),
-                "expected_answer": item.accepted[0],
-                "generated_answer": row.pop("answer"),
-                "expected_options": item.accepted[1:],
-                "category": item.category,
-                "keywords": item.keywords,
-                "expected_sources": item.expected_sources,
-                "sources": [document["doc_id"] for document in row.pop("retrieved_docs", ())],
-                "context": [self.documents[doc_id][sentence_id] for doc_id, sentence_id in shown],
-            }
-            row.pop("evidence_sentences", None)
-            items.append({name: value for name, value in own.items() if value} | row)
-        return items
+def list_items(inputs: GenerateInputs, rows: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of a dataset with their answers, as `answers` reads them."""
+    items = []
+    for position, item in enumerate(inputs.items):
+        if item.id not in rows:
+            continue
+        row = dict(rows[item.id])
+        shown = inputs.prompted[position].shown.values() if inputs.prompted else ()
+        own = {
+            "id": item.id,
+            "question": row.pop("question"),
+            "expected_answer": item.accepted[0],
+            "generated_answer": row.pop("answer"),
+            "expected_options": item.accepted[1:],
+            "category": item.category,
+            "keywords": item.keywords,
+            "expected_sources": item.expected_sources,
+            "sources": [document["doc_id"] for document in row.pop("retrieved_docs", ())],
+            "context": [inputs.documents[doc_id][sentence_id] for doc_id, sentence_id in shown],
+        }
+        row.pop("evidence_sentences", None)
+        items.append({name: value for name, value in own.items() if value} | row)
+    return items
 
 
 def compute_room(options: JudgeOptions, prompt: str) -> float:
@@ -12368,8 +12407,8 @@ def compute_room(options: JudgeOptions, prompt: str) -> float:
     return (settings.tokens_per_minute * PROMPT_SHARE - reply_tokens) * CHARS_PER_TOKEN
 
 
-def show_documents(documents: Mapping[str, Sentences], max_chars: float) -> tuple[str, ShownSentences]:
-    """Return (documents as a prompt has them, the sentences shown), as many sentences as fit `max_chars`."""
+def show_documents(documents: Mapping[str, Sentences], max_chars: float) -> Prompted:
+    """Return the documents as a prompt has them, with as many sentences as fit."""
     lines = []
     shown = {}
     for number, (doc_id, sentences) in enumerate(documents.items(), start=1):
@@ -12381,7 +12420,7 @@ def show_documents(documents: Mapping[str, Sentences], max_chars: float) -> tupl
             if max_chars >= 0:
                 shown[name] = (doc_id, sentence_id)
                 lines.append(f"{name}: {join_words(text)}")
-    return "\n".join(lines), shown
+    return Prompted("\n".join(lines), shown)
 
 
 def number_sentences(document: Document) -> Sentences:
@@ -12447,78 +12486,78 @@ class DraftOptions(WriteOptions):
     out: str = option("drafted_questions.jsonl", "the questions", metavar="FILE")
 
 
-class DraftQuestions(WriteFile):
+class DraftInputs(NamedTuple):
+    documents: Mapping[str, Sentences]
+    left_out: Sequence[str]
+
+
+class DraftQuestions(WriteCommand[DraftInputs]):
     """Draft gold questions from the documents of the corpus. A person must review them."""
 
     options_type = DraftOptions
     activity = "drafting"
     noun = "drafts"
-    unit = "questions"
     options: DraftOptions
     journal_file = "drafted_questions_judgements.jsonl"
 
-    def read(self) -> None:
-        self.file = self.options.out
-        super().read()
-        self.dropped: dict[str, list[str]] = defaultdict(list)  # rule -> drafts
+    def read(self) -> DraftInputs:
+        self.check_path(self.options.out)
         problems: list[str] = []
         corpus = read_corpus(self.options.documents, problems)
         raise_problems(problems)
         max_chars = compute_room(self.options, "draft")
-        self.documents: dict[str, Sentences] = {}
+        documents: dict[str, Sentences] = {}
         for doc_id, document in corpus.items():
             if document.sentences and len(join_sentences(document.sentences)) <= max_chars:
-                self.documents[doc_id] = document.sentences
-        self.left_out = [doc_id for doc_id in corpus if doc_id not in self.documents]
-        if not self.documents:
-            raise UsageError(self.warnings()[0])
+                documents[doc_id] = document.sentences
+        inputs = DraftInputs(documents, [doc_id for doc_id in corpus if doc_id not in documents])
+        if not documents:
+            raise UsageError(self.list_warnings(inputs)[0])
+        return inputs
 
-    def warnings(self) -> list[str]:
+    def list_warnings(self, inputs: DraftInputs) -> list[str]:
         what = "left out: documents without sentences, or longer than a minute's tokens allow"
-        return [f"{CORPUS_DIR}: {what}: {shorten_names(self.left_out)}"] if self.left_out else []
+        return [f"{CORPUS_DIR}: {what}: {shorten_names(inputs.left_out)}"] if inputs.left_out else []
 
-    def requests(self) -> Iterator[Request]:
+    def list_requests(self, inputs: DraftInputs) -> Iterator[Request]:
         count = self.options.per_document
         positions = itertools.count()
-        for doc_id, sentences in self.documents.items():
+        for doc_id, sentences in inputs.documents.items():
             document = join_sentences(sentences)
             for number in range(1, count + 1):
                 kind = self.options.kinds[(number - 1) % len(self.options.kinds)]
                 texts = {"sentences": document, "task": DRAFT_TASKS[kind]}
                 texts |= {"number": str(number), "count": str(count)}
-                # A draft has a kind where an answer has a system
+                # A draft has a kind where an answer has a system.
                 yield Request(kind, doc_id, next(positions), "draft", texts, number)
 
-    def grade(self, outcomes: Outcomes, judging: Judging) -> None:
-        for request in self.requests():
+    def grade(self, inputs: DraftInputs, outcomes: Outcomes, judging: Judging) -> WrittenFile:
+        written = WrittenFile(self.options.out, "questions", {}, {})
+        dropped: dict[str, list[str]] = defaultdict(list)  # rule -> drafts
+        for request in self.list_requests(inputs):
             name = f"{request.item_id} {request.system}"
             outcome = outcomes[request.id]
             if isinstance(outcome, Failure):
-                self.failures[name] = outcome.reason
+                written.failures[name] = outcome.reason
                 continue
             draft = build_draft(request.item_id, request.system, outcome.value or {}, judging.model)
-            rule = find_broken_rule(draft, self.documents[request.item_id])
-            if draft["question_id"] in self.rows:
+            rule = find_broken_rule(draft, inputs.documents[request.item_id])
+            if draft["question_id"] in written.rows:
                 rule = "a question that repeats an earlier one"
             if rule:
-                self.dropped[rule].append(name)
+                dropped[rule].append(name)
             else:
-                self.rows[draft["question_id"]] = draft
-
-    def results(self) -> Iterator[OutputFile]:
-        if self.rows:
-            lines = [encode_json(draft) + b"\n" for draft in self.rows.values()]
-            yield OutputFile(self.file, lambda: lines)
-
-    def remarks(self) -> list[Message]:
-        dropped = [WarningRecord(f"dropped: {rule}", names) for rule, names in self.dropped.items()]
+                written.rows[draft["question_id"]] = draft
         last = 'Check each question, and then set its "reviewed" to true.'
-        if not self.rows:
-            last = f"error: no draft was kept: {self.file} was not written"
-        return [*super().remarks(), *dropped, last]
+        if not written.rows:
+            last = f"error: no draft was kept: {written.path} was not written"
+        warnings = [WarningRecord(f"dropped: {rule}", names) for rule, names in dropped.items()]
+        return written._replace(remarks=[*warnings, last])
 
-    def is_complete(self) -> bool:
-        return self.options.dry_run or (super().is_complete() and bool(self.rows))
+    def list_files(self, graded: WrittenFile) -> Iterator[OutputFile]:
+        if graded.rows:
+            lines = [encode_json(draft) + b"\n" for draft in graded.rows.values()]
+            yield OutputFile(graded.path, lambda: lines)
 
 
 def join_sentences(sentences: Sentences) -> str:
