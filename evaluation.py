@@ -5529,48 +5529,6 @@ class Command(Generic[Inputs, Graded]):
 AnyCommand: TypeAlias = Command[Any, Any]
 
 
-class LegacyCommand(Command[None, None]):
-    def read(self) -> None: ...
-    def warnings(self) -> Sequence[Message]:
-        return []
-
-    def requests(self) -> Iterable[Request]:
-        return []
-
-    def grade(self, outcomes: Outcomes, judging: Judging) -> None: ...  # type: ignore[override]
-    def results(self) -> Iterator[OutputFile]:
-        yield from ()
-
-    def console(self) -> str:
-        return ""
-
-    def remarks(self) -> Sequence[Message]:
-        return []
-
-    def is_complete(self) -> bool:  # type: ignore[override]
-        return True
-
-    def list_requests(self, _inputs: None) -> Iterable[Request]:
-        return self.requests()
-
-    def run(self, console: Console) -> int:
-        options = self.options
-        self.read()
-        console.warn(*self.warnings())
-        if isinstance(options, JudgeOptions) and options.dry_run:
-            console.print(f"Dry run: nothing is sent.\n{self.render_plan(None)}")
-            return EXIT_OK if self.is_complete() else EXIT_INCOMPLETE
-        with ExitStack() as resources:
-            outcomes, judging = ask_requests(self, None, self.needs_judge, console, resources)
-            self.grade(outcomes, judging)
-            files, is_written = write_outputs(self.results(), console)
-        console.print(self.console())
-        print_saved(files, self.results_title, console)
-        console.note(*judging.report_use())
-        console.warn(*judging.report_end(), *self.remarks())
-        return EXIT_OK if is_written and judging.is_complete() and self.is_complete() else EXIT_INCOMPLETE
-
-
 def ask_requests(
     command: AnyCommand, inputs: object, needs_judge: bool, console: Console, resources: ExitStack
 ) -> tuple[Outcomes, Judging]:
@@ -10787,7 +10745,34 @@ class AgreementOptions(Options):
     out: str = option("agreement.json", "default: agreement.json", metavar="FILE")
 
 
-class MeasureAgreement(LegacyCommand):
+class Ratings(NamedTuple):
+    """What raters have said, by each criterion."""
+
+    rated: Sequence[RatedCriterion]
+    unknown: Sequence[str]  # what people call answers that no judge has rated
+    n_ignored: int  # files without a judge's decisions
+
+
+class GradedRatings(NamedTuple):
+    ratings: Ratings
+    groups: Sequence[CriterionAgreement]
+
+    def list_parts(self, *, is_page: bool = False) -> list[Part]:
+        return list(flatten(group.list_parts(is_page=is_page) for group in self.groups))
+
+    def list_rows(self) -> list[list[object]]:
+        return list(flatten(group.list_rows() for group in self.groups))
+
+    def build_document(self) -> dict[str, Any]:
+        """Return the first criterion's results, which is the rubric if there is one, and those of others."""
+        first, *others = self.groups
+        document = {"program_version": VERSION, **first.build_document()}
+        if others:
+            document["criteria"] = {group.criterion: group.build_document() for group in others}
+        return document
+
+
+class MeasureAgreement(Command[Ratings, GradedRatings]):
     """Compare what judges, or judges and people, decided on the same answers."""
 
     options_type = AgreementOptions
@@ -10800,93 +10785,52 @@ the ID of an answer, row or question, or system/question, or the columns questio
 prediction that `answers` reads. Rows of several files by one judge are one rater's, and each repeat
 is a rater."""
 
-    def read(self) -> None:
+    def read(self) -> Ratings:
         options = self.options
         problems: list[str] = []
         human = [options.human] if options.human else []
         paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
-        judges, self.n_ignored = read_raters(paths, options.eval_dir, problems)
+        judges, n_ignored = read_raters(paths, options.eval_dir, problems)
         people, _ = read_raters(human, None, problems)
         if not judges:  # people are compared with each other
             judges = people
             people = []
-        self.raters = [*judges, *people]
-        shown: dict[str, str] = {}  # sources that differ in their ending only are one
-        for row in list_decisions(self.raters):
-            row.source = shown.setdefault(re.sub(r"\.(jsonl?|csv|tsv|txt)$", "", row.source), row.source)
-        rated = list_decisions(people)
-        self.unknown: list[str] = []  # what people call answers that no judge has rated
-        self.rated: list[RatedCriterion] = []
-        names: dict[str, None] = {}  # of answers
-        for criterion in sorted({row.criterion for row in list_decisions(judges)}):
-            own_judges = select_rows(judges, criterion)
-            own_people = select_rows(people, criterion)
-            index = RatedAnswers(list_decisions(own_judges))
-            names |= dict.fromkeys(index.rows)
-            for row in list_decisions(own_people):
-                if not index.find(row, is_judge=False):
-                    self.unknown.append(row.names[0])
-            for rater in own_judges:
-                rater.rows = list(identify_rows(rater, index, problems, is_judge=True))
-            for rater in own_people:
-                rater.rows = list(identify_rows(rater, index, problems, is_judge=False))
-            if len(own_judges) + len(own_people) > 1:
-                self.rated.append(RatedCriterion(criterion, own_judges, own_people))
-        judged = {row.criterion for row in list_decisions(judges)}
-        self.unknown += [row.names[0] for row in rated if row.criterion not in judged]
-        if rated and len(self.unknown) == len(rated):
-            what = f"no rating of an item that a judge has, found {shorten_names(self.unknown)}"
-            if judged.isdisjoint(row.criterion for row in rated):
-                what = f"no rating by a criterion that a judge has: {shorten_names(sorted(judged))}"
-            problems.append(
-                f"{options.human}: {what}; expected names such as {cut_text(next(iter(names), ''))}"
-            )
+        share_sources(list_decisions([*judges, *people]))
+        rated, unknown = match_ratings(judges, people, problems)
+        if people and len(unknown) == len(list_decisions(people)):
+            problems.append(f"{options.human}: {explain_unknown(judges, people)}")
         raise_problems(problems)
-        if not self.rated:
+        if not rated:
             raise UsageError(f"agreement needs two judges, or one and --human, got {len(judges)}")
-        files = flatten(rater.files for rater in self.raters)
+        files = flatten(rater.files for rater in [*judges, *people])
         if os.path.realpath(options.out) in [os.path.realpath(file.file) for file in files]:
             raise UsageError(f"{options.out} is an input: name another file with --out")
+        return Ratings(rated, unknown, n_ignored)
 
-    def warnings(self) -> list[Message]:
-        unknown = WarningRecord("ratings of items that no judge has, which do not count", self.unknown)
+    def list_warnings(self, ratings: Ratings) -> list[Message]:
+        unknown = WarningRecord("ratings of items that no judge has, which do not count", ratings.unknown)
         lines: list[Message] = [*list_warnings(self.options.human or "", [unknown])]
-        if self.n_ignored:
-            lines.append(f"JSON files without a judge's decisions, ignored: {self.n_ignored}")
+        if ratings.n_ignored:
+            lines.append(f"JSON files without a judge's decisions, ignored: {ratings.n_ignored}")
         return lines
 
-    def grade(self, outcomes: Outcomes, judging: Judging) -> None:  # noqa: ARG002
-        self.groups = [compare_raters(rated, self.options) for rated in self.rated]
+    def grade(self, ratings: Ratings, _outcomes: Outcomes, _judging: Judging) -> GradedRatings:
+        return GradedRatings(ratings, [compare_raters(rated, self.options) for rated in ratings.rated])
 
-    def results(self) -> Iterator[OutputFile]:
-        yield OutputFile(self.options.out, functools.partial(render_results, self.build_document()))
-        parts = self.list_parts(is_page=True)
-        report = Report("How far judges agree", parts, header=AGREEMENT_HEADER, rows=self.list_rows)
+    def list_files(self, graded: GradedRatings) -> Iterator[OutputFile]:
+        yield OutputFile(self.options.out, functools.partial(render_results, graded.build_document()))
+        parts = graded.list_parts(is_page=True)
+        report = Report("How far judges agree", parts, header=AGREEMENT_HEADER, rows=graded.list_rows)
         yield from list_report_files(report, self.options.out.removesuffix(".json"), self.options.report)
 
-    def build_document(self) -> dict[str, Any]:
-        """Return the first criterion's results, which is the rubric if there is one, and those of others."""
-        first, *others = self.groups
-        document = {"program_version": VERSION, **first.build_document()}
-        if others:
-            document["criteria"] = {group.criterion: group.build_document() for group in others}
-        return document
+    def render(self, graded: GradedRatings) -> str:
+        return render_text(graded.list_parts())
 
-    def console(self) -> str:
-        return render_text(self.list_parts())
+    def list_remarks(self, graded: GradedRatings) -> list[WarningRecord]:
+        return list(flatten(group.remarks() for group in graded.groups))
 
-    def list_parts(self, *, is_page: bool = False) -> list[Part]:
-        return list(flatten(group.list_parts(is_page=is_page) for group in self.groups))
-
-    def list_rows(self) -> Iterator[list[object]]:
-        for group in self.groups:
-            yield from group.list_rows()
-
-    def remarks(self) -> list[WarningRecord]:
-        return list(flatten(group.remarks() for group in self.groups))
-
-    def is_complete(self) -> bool:
-        return not self.remarks() and not self.unknown
+    def is_complete(self, graded: GradedRatings) -> bool:
+        return not self.list_remarks(graded) and not graded.ratings.unknown
 
 
 class RatedCriterion(NamedTuple):
@@ -11012,6 +10956,45 @@ class CriterionAgreement(NamedTuple):
 
 
 # -- Reading ratings
+
+
+def share_sources(rows: Iterable[DecisionRow]) -> None:
+    """Give sources that differ in their ending only one name."""
+    shown: dict[str, str] = {}
+    for row in rows:
+        row.source = shown.setdefault(re.sub(r"\.(jsonl?|csv|tsv|txt)$", "", row.source), row.source)
+
+
+def match_ratings(
+    judges: Sequence[Rater], people: Sequence[Rater], problems: list[str]
+) -> tuple[list[RatedCriterion], list[str]]:
+    """Return the raters of each criterion, and what people call answers that no judge has rated."""
+    rated = []
+    criteria = sorted({row.criterion for row in list_decisions(judges)})
+    unknown = [row.names[0] for row in list_decisions(people) if row.criterion not in criteria]
+    for criterion in criteria:
+        own_judges = select_rows(judges, criterion)
+        own_people = select_rows(people, criterion)
+        index = RatedAnswers(list_decisions(own_judges))
+        unknown += [row.names[0] for row in list_decisions(own_people) if not index.find(row, is_judge=False)]
+        for rater in own_judges:
+            rater.rows = list(identify_rows(rater, index, problems, is_judge=True))
+        for rater in own_people:
+            rater.rows = list(identify_rows(rater, index, problems, is_judge=False))
+        if len(own_judges) + len(own_people) > 1:
+            rated.append(RatedCriterion(criterion, own_judges, own_people))
+    return rated, unknown
+
+
+def explain_unknown(judges: Sequence[Rater], people: Sequence[Rater]) -> str:
+    """Return why no rating of people counts."""
+    rows = list_decisions(judges)
+    judged = {row.criterion for row in rows}
+    names = [row.names[0] for row in list_decisions(people)]
+    what = f"no rating of an item that a judge has, found {shorten_names(names)}"
+    if judged.isdisjoint(row.criterion for row in list_decisions(people)):
+        what = f"no rating by a criterion that a judge has: {shorten_names(sorted(judged))}"
+    return f"{what}; expected names such as {cut_text(rows[0].names[0]) if rows else ''}"
 
 
 def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -> tuple[list[Rater], int]:
