@@ -256,18 +256,36 @@ DEFAULT_JUDGE_MODEL = "llama-3.1-8b-instant"
 SUCCESSOR_MODEL = "openai/gpt-oss-20b"  # judges everything if the service no longer has the default model
 
 
+class Problem(NamedTuple):
+    """What is wrong with an input file, and where."""
+
+    file: str  # "" if it is about no file
+    text: str
+    line: int = 0  # 0 if it is not known
+    key: str = ""  # of a row in an object or list
+
+    def describe(self) -> str:
+        """Return "questions.txt:3: what is wrong", or "output.json: q003: what is wrong"."""
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return ": ".join(filter(None, [place, cut_text(self.key), self.text]))
+
+
+Problems: TypeAlias = list[Problem]  # what is found wrong while reading, so that all is reported at once
+
+
 class InputError(Exception):
     """The input cannot be graded. `problems` lists every reason, one line each."""
 
-    def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = list(problems)
+    def __init__(self, records: Iterable[Problem]) -> None:
+        self.records = list(records)
+        self.problems = [problem.describe() for problem in self.records]
         super().__init__("\n".join(self.problems))
 
-    def __reduce__(self) -> tuple[type[InputError], tuple[list[str]]]:
-        return type(self), (self.problems,)  # for pickle, which would pass the text as the problems
+    def __reduce__(self) -> tuple[type[InputError], tuple[Problems]]:
+        return type(self), (self.records,)  # for pickle, which would pass the text as the records
 
 
-def raise_problems(problems: Collection[str]) -> None:
+def raise_problems(problems: Problems) -> None:
     if problems:
         raise InputError(problems)
 
@@ -805,7 +823,7 @@ class DecisionRow(RunHead, kw_only=True):
     decision_method: str | None = None
     reasoning: Any = None
     # Computed, whatever a file has in fields of these names:
-    place: Any = None  # in a file, as problems begin with it
+    place: Any = None  # the row in its file, as problems name it
     names: Any = None  # that the answer may be called by, the surest first
     texts: Any = None  # Texts, which describe the answer
     key: Any = None  # which identifies it
@@ -970,7 +988,7 @@ class FileData(NamedTuple):
         return (self.data or b"").decode()
 
 
-def read_file(path: str, problems: list[str], pattern: str = "", max_bytes: int = MAX_FILE_BYTES) -> FileData:
+def read_file(path: str, problems: Problems, pattern: str = "", max_bytes: int = MAX_FILE_BYTES) -> FileData:
     """Read a UTF-8 file, or add a problem. `pattern` is the form of a name of which users choose a part."""
     try:
         check_regular(path)
@@ -982,13 +1000,14 @@ def read_file(path: str, problems: list[str], pattern: str = "", max_bytes: int 
         source = InputFile(path, hashlib.sha256(data).hexdigest())
         return FileData(source, data.removeprefix(b"\xef\xbb\xbf"))
     except FileNotFoundError:
-        problems.append(explain_not_found(path, pattern))
+        problems.append(Problem(path, explain_not_found(path, pattern)))
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
-        problem = f"not UTF-8: byte 0x{data[error.start]:02x}; save as UTF-8, a spreadsheet as CSV UTF-8"
-        problems.append(f"{path}:{line}: {problem}")
+        text = f"not UTF-8: byte 0x{data[error.start]:02x}; save as UTF-8, a spreadsheet as CSV UTF-8"
+        problems.append(Problem(path, text, line))
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        problems.append(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
+        text = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        problems.append(Problem(path, text))
     return FileData(InputFile(path, ""), None)
 
 
@@ -999,9 +1018,9 @@ def check_regular(path: str) -> None:
 
 
 def explain_not_found(path: str, pattern: str) -> str:
-    """Return the problem that there is no such file: where it was looked for, and what is there instead."""
+    """Return where a file was looked for, and what is there instead."""
     folder, name = os.path.split(os.path.abspath(path))
-    problem = f"{path}: file not found"
+    problem = "file not found"
     if not os.path.dirname(path):
         problem += f" in {folder}"
     if pattern:
@@ -1013,16 +1032,17 @@ def explain_not_found(path: str, pattern: str) -> str:
     return problem
 
 
-def shorten_problems(problems: Iterable[str]) -> list[str]:
+def shorten_problems(problems: Iterable[Problem]) -> list[str]:
     """Return the first problems of each file; the last of them says how many more there are."""
-    by_file: dict[str, list[str]] = {}
+    by_file: dict[str, list[str]] = defaultdict(list)
     for problem in problems:
-        by_file.setdefault(problem.partition(":")[0], []).append(problem)
+        by_file[problem.file].append(problem.describe())
     shown = []
-    for lines in by_file.values():
-        shown += lines[:MAX_NAMES_SHOWN]
-        if len(lines) > MAX_NAMES_SHOWN:
-            shown[-1] += f" (and {len(lines) - MAX_NAMES_SHOWN} more problems in this file)"
+    for file, lines in by_file.items():
+        n_shown = MAX_NAMES_SHOWN if file else len(lines)
+        shown += lines[:n_shown]
+        if len(lines) > n_shown:
+            shown[-1] += f" (and {len(lines) - n_shown} more problems in this file)"
     return shown
 
 
@@ -1068,17 +1088,15 @@ class JsonRow(NamedTuple):
     line: int = 0  # 0 if it is not known
     key: str = ""
 
-    def locate(self) -> str:
-        """Return what a problem with this row begins with: "questions.txt:3: " or "output.json: q003: "."""
-        place = f"{self.file}:{self.line}: " if self.line else f"{self.file}: "
-        return f"{place}{cut_text(self.key)}: " if self.key else place
+    def report(self, text: str) -> Problem:
+        return Problem(self.file, text, self.line, self.key)
 
     @property
     def place(self) -> str:
         return self.key or f"line {self.line}"
 
 
-def parse_value(kind: type[T], file: FileData, problems: list[str]) -> T | None:
+def parse_value(kind: type[T], file: FileData, problems: Problems) -> T | None:
     """Decode a whole file; None if it is malformed or was not read."""
     try:
         return None if file.data is None else decode_json(kind, file.data)
@@ -1087,7 +1105,7 @@ def parse_value(kind: type[T], file: FileData, problems: list[str]) -> T | None:
         return None
 
 
-def parse_rows(kind: type[AnyRecord], file: FileData, problems: list[str]) -> dict[int, AnyRecord]:
+def parse_rows(kind: type[AnyRecord], file: FileData, problems: Problems) -> dict[int, AnyRecord]:
     """Decode the rows of a file, as `list_rows` returns them, to records by position from 1."""
     if file.data and not kind.marks:
         with suppress(*JSON_ERRORS):
@@ -1101,7 +1119,7 @@ def parse_rows(kind: type[AnyRecord], file: FileData, problems: list[str]) -> di
 
 
 def parse_members(
-    kind: type[T], file: FileData, wanted: Collection[str], problems: list[str]
+    kind: type[T], file: FileData, wanted: Collection[str], problems: Problems
 ) -> tuple[dict[str, T], list[str]]:
     """Decode the members of an object that are wanted, or if none is named all; of equal names the last.
 
@@ -1131,7 +1149,7 @@ class MemberName(str):
     """The name of a member. As msgspec does not know this type, it calls a function for each."""
 
 
-def parse_row(kind: type[T], row: JsonRow, problems: list[str]) -> T | None:
+def parse_row(kind: type[T], row: JsonRow, problems: Problems) -> T | None:
     """Convert a record. The first malformed field adds a problem, "file:line: field: what is wrong"."""
     try:
         return convert_value(kind, row.data)
@@ -1140,7 +1158,7 @@ def parse_row(kind: type[T], row: JsonRow, problems: list[str]) -> T | None:
         return None
 
 
-def parse_items(rows: Iterable[JsonRow], problems: list[str], item_type: type[Item] = Item) -> list[Item]:
+def parse_items(rows: Iterable[JsonRow], problems: Problems, item_type: type[Item] = Item) -> list[Item]:
     """Convert rows to free answers. An item's ID, if it has none, is its position from 1."""
     items = []
     for position, row in enumerate(rows, start=1):
@@ -1152,7 +1170,7 @@ def parse_items(rows: Iterable[JsonRow], problems: list[str], item_type: type[It
 
 
 def list_item_rows(
-    file: FileData, problems: list[str], columns: Columns = NO_COLUMNS, kind: type[Record] = OpenItem
+    file: FileData, problems: Problems, columns: Columns = NO_COLUMNS, kind: type[Record] = OpenItem
 ) -> Sequence[JsonRow]:
     """Return the rows of JSON or CSV. `columns` may name the list that has them as "rows"."""
     if is_json(file):
@@ -1210,7 +1228,7 @@ def pick_columns(row: Any, columns: Columns) -> Any:
 
 
 def list_rows(
-    file: FileData, problems: list[str], kind: type[Record] = Record, columns: Columns = NO_COLUMNS
+    file: FileData, problems: Problems, kind: type[Record] = Record, columns: Columns = NO_COLUMNS
 ) -> list[JsonRow]:
     """Return the rows of a list, of JSON lines, or of the one list in an object that has rows of a kind."""
     if file.data is None:
@@ -1219,7 +1237,7 @@ def list_rows(
         value = decode_json(Any, file.data)
         rows = choose_rows(value, kind, columns) if kind.marks else value
     except InputError as error:
-        problems += prefix_lines(file.name, error.problems)
+        problems += [problem._replace(file=file.name) for problem in error.records]
         return []
     except JSON_ERRORS as error:
         first_line = file.data.lstrip().partition(b"\n")[0].rstrip()
@@ -1232,11 +1250,12 @@ def list_rows(
         return [JsonRow(file.name, value)]
     if not rows:
         objects = ", or an object with such a list" if kind.marks else ""
-        problems.append(f"{file.name}:1: no rows: expected a list of rows, one object per line{objects}")
+        text = f"no rows: expected a list of rows, one object per line{objects}"
+        problems.append(Problem(file.name, text, 1))
     return [JsonRow(file.name, row, key=f"[{index}]") for index, row in enumerate(rows)]
 
 
-def list_lines(file: FileData, problems: list[str]) -> list[JsonRow]:
+def list_lines(file: FileData, problems: Problems) -> list[JsonRow]:
     rows = []
     for number, line in enumerate(io.BytesIO(file.data or b""), start=1):
         row = JsonRow(file.name, None, number)
@@ -1255,7 +1274,7 @@ def choose_rows(value: Any, kind: type[Record], columns: Columns) -> Any:
         rows, end = find_member(value, columns["rows"])
         if not isinstance(rows, list):
             reason = end or f"it is {describe_type(rows)}"
-            raise InputError([f"no list of rows at {columns['rows']}: {reason}"])
+            raise InputError([Problem("", f"no list of rows at {columns['rows']}: {reason}")])
     elif isinstance(value, dict):
         rows = find_list(value, kind)
     if rows is not value:  # what an object says of its run holds for every row that does not say it
@@ -1283,7 +1302,7 @@ def find_list(value: Fields, kind: type[Record]) -> Any:
     if len(found) > 1:
         is_answers = issubclass(kind, Item)
         advice = f"name one, as --columns rows={found[0]}" if is_answers else "leave only one"
-        raise InputError([f"lists of rows: {', '.join(found)}: {advice}"])
+        raise InputError([Problem("", f"lists of rows: {', '.join(found)}: {advice}")])
     return members[found[0]] if found else value
 
 
@@ -1337,20 +1356,20 @@ def rename_fields(kind: type[Record], row: Fields) -> Fields:
     return renamed | {name: value for name, value in row.items() if names.get(fold_name(name)) == name}
 
 
-def describe_fault(error: Exception, row: JsonRow) -> str:
+def describe_fault(error: Exception, row: JsonRow) -> Problem:
     if isinstance(error, msgspec.ValidationError):
         text = str(error).replace("`", "").replace("bool | int | float | str", "str")  # a Scalar
         message, _, path = text.partition(" - at $")
         message = "must not be blank" if "matching regex" in message else message
-        return row.locate() + (f"{path.removeprefix('.')}: {message}" if path else message)
+        return row.report(f"{path.removeprefix('.')}: {message}" if path else message)
     if isinstance(error, json.JSONDecodeError):
         text = error.doc.rstrip()
         message = f"not JSON: {error.msg} at column {error.colno}"
         if error.pos >= len(text) or error.msg.startswith("Unterminated string"):
             message = "JSON is cut off" if text else "the file is empty"
         line = max(row.line, 1) + text.count("\n", 0, error.pos)
-        return row._replace(line=line).locate() + message
-    return f"{row.locate()}cannot be read as JSON: {error}"
+        return row._replace(line=line).report(message)
+    return row.report(f"cannot be read as JSON: {error}")
 
 
 def find_repeated(names: Iterable[str]) -> list[str]:
@@ -1361,7 +1380,7 @@ def find_repeated(names: Iterable[str]) -> list[str]:
 # -- CSV
 
 
-def read_csv_rows(file: FileData, problems: list[str]) -> list[JsonRow]:
+def read_csv_rows(file: FileData, problems: Problems) -> list[JsonRow]:
     """Return each row as an object of its cells by lower-case column name. A blank cell is empty."""
     delimiter = max(",;\t", key=file.text.lstrip().partition("\n")[0].count)
     csv.field_size_limit(2**31 - 1)  # an answer may be long
@@ -1374,16 +1393,16 @@ def read_csv_rows(file: FileData, problems: list[str]) -> list[JsonRow]:
             cells = [cell if cell.strip() else "" for cell in row]
             if header and any(cells[len(header) :]):
                 advice = f"put texts with {delimiter!r} in quotes"
-                problems.append(f"{file.name}:{line}: more cells than columns: {advice}")
+                problems.append(Problem(file.name, f"more cells than columns: {advice}", line))
             if header and any(cells):
                 rows.append(JsonRow(file.name, dict(zip(header, cells, strict=False)), line))
             elif any(cells):
                 header = [cell.strip().lower() for cell in cells]
                 for name in find_repeated(filter(None, header)):
-                    problems.append(f"{file.name}:{line}: two columns are named {name}")
+                    problems.append(Problem(file.name, f"two columns are named {name}", line))
             line = reader.line_num + 1  # on which the next row begins
     except csv.Error as error:
-        problems.append(f"{file.name}:{line}: not CSV: {error}")
+        problems.append(Problem(file.name, f"not CSV: {error}", line))
     return rows
 
 
@@ -1394,7 +1413,7 @@ def is_inside(folder: str | Path, path: str | Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
-def read_document(doc_id: str, problems: list[str], root: str = "") -> tuple[Document, str]:
+def read_document(doc_id: str, problems: Problems, root: str = "") -> tuple[Document, str]:
     """Return (a document of the corpus, its SHA-256). What is outside the corpus is never opened."""
     corpus = os.path.join(root, CORPUS_DIR)
     forms = dict.fromkeys([doc_id, unicodedata.normalize("NFD", doc_id)])
@@ -1406,7 +1425,7 @@ def read_document(doc_id: str, problems: list[str], root: str = "") -> tuple[Doc
     return Document("missing"), ""
 
 
-def read_document_file(path: str, problems: list[str]) -> tuple[Document, str]:
+def read_document_file(path: str, problems: Problems) -> tuple[Document, str]:
     """Read a document. A .txt file may hold any text, so nothing in it is a problem."""
     file = read_file(path, problems)
     is_text_file = path.endswith(".txt")
@@ -1419,7 +1438,7 @@ def read_document_file(path: str, problems: list[str]) -> tuple[Document, str]:
     return Document("structured", sentences), file.source.sha256
 
 
-def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
+def read_corpus(pattern: str, problems: Problems) -> dict[str, Document]:
     """Read the documents whose ID or path matches a pattern; it is a problem if there is none."""
     documents: dict[str, Document] = {}
     for path in find_documents():
@@ -1428,7 +1447,7 @@ def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
         if is_match and doc_id not in documents:  # x.json comes before x.txt
             documents[doc_id], _ = read_document_file(path.as_posix(), problems)
     if not documents:
-        problems.append(f"{CORPUS_DIR}: no document (.json or .txt) matches {pattern}")
+        problems.append(Problem(CORPUS_DIR, f"no document (.json or .txt) matches {pattern}"))
     return documents
 
 
@@ -2810,7 +2829,7 @@ def explain_obstacle(name: str, now: Scores, before: Scores) -> str:
     return "" if then.prompt_hash == judge.prompt_hash else "judged with another prompt"
 
 
-def restore_scores(rows: Sequence[JsonRow], measures: Iterable[Measure], problems: list[str]) -> Scores:
+def restore_scores(rows: Sequence[JsonRow], measures: Iterable[Measure], problems: Problems) -> Scores:
     """Return the columns of measures. It is a problem if a score is no number, or too large for sums."""
     scores = Scores()
     for measure in measures:
@@ -2820,7 +2839,8 @@ def restore_scores(rows: Sequence[JsonRow], measures: Iterable[Measure], problem
             if is_number(score) and abs(score) <= MAX_RATING:
                 column[position] = score
             elif score is not None:
-                problems.append(f"{row.locate()}{measure.name}: expected a number, at most {MAX_RATING:,}")
+                text = f"{measure.name}: expected a number, at most {MAX_RATING:,}"
+                problems.append(row.report(text))
     return scores
 
 
@@ -3447,7 +3467,7 @@ CriterionValue: TypeAlias = str | Path | Mapping[str, Any]
 
 
 def read_own_criteria(
-    values: Iterable[CriterionValue], root: str, taken: Collection[str], problems: list[str]
+    values: Iterable[CriterionValue], root: str, taken: Collection[str], problems: Problems
 ) -> list[OwnCriterion]:
     """Read criteria of the user's own. It is a problem if a name repeats or is one of those `taken`."""
     criteria = []
@@ -3467,7 +3487,7 @@ def read_own_criteria(
             if own is None:
                 continue
             if fold_text(own.name) in known:
-                problems.append(f"{row.locate()}the name is taken: {own.name}")
+                problems.append(row.report(f"the name is taken: {own.name}"))
             known.add(fold_text(own.name))
             criteria.append(own)
     return criteria
@@ -6319,14 +6339,17 @@ class Submission(msgspec.Struct):
     files: dict[str, str] = {}  # the systems that it has -> the paths of their files
     found: list[str] = []  # all files and folders in it
     systems: list[SubmittedSystem] = []
-    problems: list[str] = []  # each keeps one system out, and no other
+    problems: Problems = []  # each keeps one system out, and no other
     notices: list[WarningRecord] = []  # about its folder
 
     @property
     def reasons(self) -> list[str]:
         """The problems as seen from within its folder: "dev_x_output.json:3: JSON is cut off"."""
-        folder = self.folder
-        return [text.removeprefix(f"{folder}: ").removeprefix(f"{folder}/") for text in self.problems]
+        reasons = []
+        for problem in self.problems:
+            inner = problem.file.removeprefix(self.folder).removeprefix("/")
+            reasons.append(problem._replace(file=inner).describe())
+        return reasons
 
     @property
     def warnings(self) -> list[WarningRecord]:
@@ -6382,7 +6405,7 @@ class CheckInputs(Command[None, None]):
         options = self.options
         if options.student_kit:
             return self.write_kit(options.student_kit, console)
-        problems: list[str] = []
+        problems: Problems = []
         split = read_split(options.split, problems, is_check=True)
         problems += find_renumbered(split, read_last_gradebook(split, problems))
         if problems:
@@ -6392,7 +6415,7 @@ class CheckInputs(Command[None, None]):
         has_any = any(submission.names for submission in submissions)
         is_early = not (has_any or options.submissions)
         if is_early:
-            console.note(*ungraded)
+            console.note(*[problem.describe() for problem in ungraded])
             console.print("no predictions yet")
             ungraded = []
         console.error(*shorten_problems([*problems, *ungraded]))
@@ -6413,7 +6436,7 @@ class CheckInputs(Command[None, None]):
 
     def write_kit(self, folder: str, console: Console) -> int:
         split = self.options.split
-        problems: list[str] = []
+        problems: Problems = []
         questions, _ = read_questions(split, problems)
         raise_problems(problems)
         if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
@@ -6477,7 +6500,7 @@ def find_files(folder: str, form: str) -> dict[str, str]:
     return {name: path for name, path in names.items() if name}
 
 
-def read_split(name: str, problems: list[str], root: str = "", *, is_check: bool = False) -> Split:
+def read_split(name: str, problems: Problems, root: str = "", *, is_check: bool = False) -> Split:
     """Read the gold side of a split; what is wrong with any of its files is added to `problems`."""
     questions, file = read_questions(name, problems, root, accepts_open=is_check)
     if questions and not any(question.gold_ids for question in questions):  # open ones: see read_questions
@@ -6492,7 +6515,7 @@ def read_split(name: str, problems: list[str], root: str = "", *, is_check: bool
 
 
 def read_questions(
-    split: str, problems: list[str], root: str = "", *, accepts_open: bool = False
+    split: str, problems: Problems, root: str = "", *, accepts_open: bool = False
 ) -> tuple[list[Question], InputFile]:
     """Read one question per line, or a list. Those without an ID are numbered q001, q002, ... by position."""
     file = read_file(os.path.join(root, QUESTIONS_FILE.format(split=split)), problems)
@@ -6500,7 +6523,8 @@ def read_questions(
     is_open = b'"question"' in data and not re.search(rb'"(doc_id|answer)"', data)
     if is_open and not accepts_open:
         advice = f"check predictions with: python evaluation.py check {split}"
-        problems.append(f"{file.name}: questions without gold answers, as students have them; {advice}")
+        text = f"questions without gold answers, as students have them; {advice}"
+        problems.append(Problem(file.name, text))
         return [], file.source
     rows = parse_rows(OpenQuestion if is_open else Question, file, problems)
     for position, question in rows.items():
@@ -6523,7 +6547,7 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
         try:
             read_submission(split, submission, options)
         except InputError as error:
-            submission.problems += error.problems
+            submission.problems += error.records
     return submissions
 
 
@@ -6574,10 +6598,10 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
     if options.systems:
         submission.names = sorted(set(options.systems), key=compute_system_order)
     elif submission.name and not submission.files:
-        raise InputError([explain_no_predictions(submission, split)])
+        raise InputError([Problem(submission.folder, explain_no_predictions(submission, split))])
     elif submission.name and len(submission.files) > MAX_SYSTEMS:
         what = f"{len(submission.files)} systems, more than {MAX_SYSTEMS}: choose with --systems"
-        raise InputError([f"{submission.folder}: {what}"])
+        raise InputError([Problem(submission.folder, what)])
     beside = find_files_beside(split, submission)
     if beside:
         kind = f"files beside, not graded: {shorten_names(beside)}"
@@ -6590,11 +6614,11 @@ def open_folder(submission: Submission) -> None:
     """Find the folder that has the submission's files, and list them. Raises InputError if that fails."""
     folder = submission.folder
     if os.path.islink(folder):
-        raise InputError([f"{folder}: a link: put the folder itself here"])
+        raise InputError([Problem(folder, "a link: put the folder itself here")])
     try:
         submission.folder, submission.found = find_inner_folder(folder)
     except OSError as error:
-        raise InputError([f"{folder}: cannot be read: {error.strerror}"]) from error
+        raise InputError([Problem(folder, f"cannot be read: {error.strerror}")]) from error
 
 
 def find_inner_folder(folder: str) -> tuple[str, list[str]]:
@@ -6612,7 +6636,7 @@ def explain_no_predictions(submission: Submission, split: Split) -> str:
     expected = PREDICTIONS_FILE.format(split=split.name, system="NAME")
     found = shorten_names(submission.found) or "nothing"
     advice = f": did you mean {folder}/*?" if find_files(folder, "*/") else ""
-    return f"{folder}: no predictions: expected {expected}, found {found}{advice}"
+    return f"no predictions: expected {expected}, found {found}{advice}"
 
 
 def read_system(split: Split, submission: Submission, name: str) -> None:
@@ -6620,9 +6644,9 @@ def read_system(split: Split, submission: Submission, name: str) -> None:
     usual = os.path.join(submission.folder, PREDICTIONS_FILE.format(split=split.name, system=name))
     path = submission.files.get(name, usual)
     if submission.name and not is_inside(submission.folder, path):
-        submission.problems.append(f"{path}: a link out of the submission's folder")
+        submission.problems.append(Problem(path, "a link out of the submission's folder"))
         return
-    problems: list[str] = []
+    problems: Problems = []
     pattern = PREDICTIONS_FILE.format(split=split.name, system="NAME")
     file = read_file(path, problems, pattern, MAX_SUBMISSION_BYTES if submission.name else MAX_FILE_BYTES)
     if not problems:
@@ -6651,26 +6675,27 @@ def find_systems(folder: str, split: str) -> dict[str, str]:
     repeated = find_repeated(fold_text(show_name(name)) for name in names)
     if repeated:
         equal = [paths[name] for name in names if fold_text(show_name(name)) in repeated]
-        problem = f"equal names of systems: {shorten_names(equal)}: rename all but one"
-        raise InputError([f"{folder}: {problem}" if folder else problem])
+        text = f"equal names of systems: {shorten_names(equal)}: rename all but one"
+        raise InputError([Problem(folder, text)])
     return {show_name(name): paths[name] for name in names}
 
 
-def parse_predictions(file: FileData, known: Collection[str], problems: list[str]) -> Predictions:
+def parse_predictions(file: FileData, known: Collection[str], problems: Problems) -> Predictions:
     """Decode the predictions for known questions, or without questions all; others are only counted."""
-    unreadable: list[str] = []
+    unreadable: Problems = []
     try:
         rows, names = parse_members(Prediction, file, known, unreadable)
     except JSON_ERRORS as error:
         problem = describe_fault(error, JsonRow(file.name, None))
         if file.text.lstrip().startswith("["):
-            problem = f'{file.name}: expected an object by question ID, {{"q001": {{...}}, ...}}, got a list'
+            text = 'expected an object by question ID, {"q001": {...}, ...}, got a list'
+            problem = Problem(file.name, text)
         problems.append(problem)
         return Predictions({}, [], [], [])
     unknown = [name for name in names if known and name not in known]
     repeated = find_repeated(name for name in names if not known or name in known)
-    unreadable = [line.removeprefix(f"{file.name}: ") for line in unreadable]
-    return Predictions(rows, repeated, unknown, unreadable)
+    lines = [problem._replace(file="").describe() for problem in unreadable]
+    return Predictions(rows, repeated, unknown, lines)
 
 
 # -- Data warnings: what silently ruins a grade. Nothing is repaired.
@@ -7023,7 +7048,7 @@ class SplitInputs(NamedTuple):
     gate: Sequence[str]
 
     @property
-    def problems(self) -> list[str]:
+    def problems(self) -> Problems:
         return list(flatten(submission.problems for submission in self.submissions))
 
 
@@ -7080,7 +7105,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
     def read(self) -> SplitInputs:
         """Read the gold, the submissions, and what people and earlier runs say about them."""
         options = self.options
-        problems: list[str] = []
+        problems: Problems = []
         split = read_gold(options, problems)
         submissions = read_submissions(split._replace(questions=[]) if problems else split, options)
         earlier = LastGradebook()
@@ -7312,7 +7337,7 @@ def list_class_files(
     yield from boards[2:]
 
 
-def read_gold(options: SplitOptions, problems: list[str]) -> Split:
+def read_gold(options: SplitOptions, problems: Problems) -> Split:
     """Read the gold side of a split, with all criteria and measures that the options name."""
     criteria = read_criteria(options, problems)
     blocks = {**SPLIT_BLOCKS}
@@ -7400,7 +7425,7 @@ def list_leftovers(split: Split, submissions: Iterable[Submission]) -> list[Grad
     for name, path in find_files(GRADED_FOLDER.format(split=split.name), "*/").items():
         folder = Path(path).as_posix()
         if fold_text(folder) not in current:
-            problem = "no submission of the class has this name any more"
+            problem = Problem("", "no submission of the class has this name any more")
             submission = Submission(name, output_folder=folder, problems=[problem])
             leftovers.append(GradedSubmission(submission, ()))
     return leftovers
@@ -7734,7 +7759,7 @@ SUPPORT = Criterion(
 BUILT_IN_CRITERIA = {"support": SUPPORT}
 
 
-def read_criteria(options: SplitOptions, problems: list[str]) -> list[Criterion]:
+def read_criteria(options: SplitOptions, problems: Problems) -> list[Criterion]:
     named: dict[str, Criterion] = {}
     values = []
     for value in options.criteria:
@@ -7926,7 +7951,7 @@ class StoredBlock(Record):
     inputs: list[InputFile] = []
 
 
-def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, StoredBlock]]:
+def read_results(file: FileData, problems: Problems) -> dict[str, Mapping[str, StoredBlock]]:
     systems: dict[str, Mapping[str, StoredBlock]] = {}
     content = parse_value(dict[str, dict[str, StoredBlock | list[Any]]], file, problems) or {}
     for name, stored in content.items():
@@ -7936,7 +7961,7 @@ def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, 
 
 
 def restore_run(
-    name: str, blocks: Mapping[str, StoredBlock], file: FileData, problems: list[str]
+    name: str, blocks: Mapping[str, StoredBlock], file: FileData, problems: Problems
 ) -> EarlierRun:
     rows: dict[str, dict[str, Any]] = defaultdict(dict)  # question ID -> its rows of all blocks, merged
     measures: list[Measure] = []
@@ -7978,7 +8003,7 @@ def find_criterion(block: str) -> Criterion | None:
     return Criterion(name=block, measure=Measure(f"{block}_score", block, key=f"avg_{block}"), prompt="")
 
 
-def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, EarlierRun]:
+def read_baseline(options: SplitOptions, problems: Problems) -> Mapping[str, EarlierRun]:
     """Return the runs of earlier results. Raises UsageError if they cannot be a baseline of this one."""
     path = options.baseline or ""
     results_file = os.path.join(options.root, RESULTS_FILE.format(split=options.split))
@@ -7992,10 +8017,10 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, Ea
     for name, blocks in read_results(file, problems).items():
         inputs = [source.file for source in blocks["run"].inputs]
         if inputs and inputs[0] != questions_file:
-            problems.append(f"{path}: {name}: run: results of {inputs[0]}, not of {questions_file}")
+            problems.append(Problem(path, f"run: results of {inputs[0]}, not of {questions_file}", key=name))
         runs[name] = restore_run(name, blocks, file, problems)
     if not (runs or problems):
-        problems.append(f"{path}: no results of any system")
+        problems.append(Problem(path, "no results of any system"))
     return runs
 
 
@@ -8044,7 +8069,7 @@ class People(msgspec.Struct):
 
 
 class FoundRow(NamedTuple):
-    place: str  # "labels.csv:2: "
+    raw: JsonRow
     row: Override
     criterion: str
     score: float
@@ -8071,7 +8096,7 @@ def read_people(
     submissions: Sequence[Submission],
     study: Study[SplitAnswer],
     path: str | None,
-    problems: list[str],
+    problems: Problems,
 ) -> People:
     """Read the named file of decisions, or the usual one if that is a file and no link."""
     people = People()
@@ -8106,7 +8131,7 @@ def index_answers(split: Split, submissions: Sequence[Submission], study: Study[
     return index
 
 
-def read_overrides(path: str, people: People, index: AnswerIndex, problems: list[str]) -> None:
+def read_overrides(path: str, people: People, index: AnswerIndex, problems: Problems) -> None:
     """Read decisions. One without a system is on all equal answers that have no decision of their own."""
     rows = read_people_rows(path, people, index, problems)
     first: dict[DecisionKey, FoundRow] = {}
@@ -8118,32 +8143,33 @@ def read_overrides(path: str, people: People, index: AnswerIndex, problems: list
                 people.overrides[decision_key] = Decision(found.score, found.row.reason)
             elif bool(earlier.row.system) == bool(found.row.system):
                 what = f"a second decision on {question_id} of {title}"
-                problems.append(f"{found.place}{what}; the first: {earlier.place.rstrip(': ')}")
+                first_place = earlier.raw.report("").describe()
+                problems.append(found.raw.report(f"{what}; the first: {first_place}"))
                 break
     people.remarks.append(f"Overrides: {len(people.overrides)} in {path}")
 
 
-def read_people_rows(path: str, people: People, index: AnswerIndex, problems: list[str]) -> list[FoundRow]:
+def read_people_rows(path: str, people: People, index: AnswerIndex, problems: Problems) -> list[FoundRow]:
     """Return the rows of a CSV or JSON file that are about answers of this run. `people` has the others."""
     file = read_file(path, problems)
     people.files.append(file.source)
     raw_rows = list_item_rows(file, problems, kind=Override)
-    parsed = [(raw.locate(), parse_row(Override, raw, problems)) for raw in raw_rows]
-    rows = [(place, row) for place, row in parsed if row is not None]
+    parsed = [(raw, parse_row(Override, raw, problems)) for raw in raw_rows]
+    rows = [(raw, row) for raw, row in parsed if row is not None]
     titles = match_forms([row.system for _, row in rows], index.titles, fold_cell)
     names = match_forms([row.question_id for _, row in rows], index.question_ids, fold_cell)
     faults: dict[str, list[str]] = defaultdict(list)
     found = []
-    for place, row in rows:
+    for raw, row in rows:
         row.system = titles.get(row.system, row.system)
         row.question_id = names.get(row.question_id, row.question_id)
         try:
-            found.append(find_row(place, row, index))
+            found.append(find_row(raw, row, index))
         except RowFault as fault:
             kind, text = fault.args
-            faults[kind].append(f"{place}{text}")
+            faults[kind].append(raw.report(text).describe())
         except ValueError as error:
-            problems.append(f"{place}{error}")
+            problems.append(raw.report(str(error)))
     for kind, lines in faults.items():
         people.warnings.append(WarningRecord(kind, lines, file=path))
         people.rejected += lines
@@ -8160,7 +8186,7 @@ OUTDATED_ROWS = (
 )
 
 
-def find_row(place: str, row: Override, index: AnswerIndex) -> FoundRow:
+def find_row(raw: JsonRow, row: Override, index: AnswerIndex) -> FoundRow:
     """Return a row with its score and its answers. Raises ValueError for the score, RowFault otherwise."""
     criterion = index.criteria.get(fold_text(row.criterion))
     if criterion is None:
@@ -8190,7 +8216,7 @@ def find_row(place: str, row: Override, index: AnswerIndex) -> FoundRow:
         answers = [AnswerKey(title, row.question_id)]
     if not answers:
         raise RowFault(UNKNOWN_ROWS, f"{what}: not to be judged")
-    return FoundRow(place, row, criterion.name, score, answers)
+    return FoundRow(raw, row, criterion.name, score, answers)
 
 
 def fold_cell(name: str) -> str:
@@ -8743,13 +8769,13 @@ def format_points(points: float | None) -> str:
     return "none" if points is None else f"{points:.2f}"
 
 
-def read_last_gradebook(split: Split, problems: list[str]) -> LastGradebook:
+def read_last_gradebook(split: Split, problems: Problems) -> LastGradebook:
     path = os.path.join(split.root, GRADEBOOK_FILE.format(split=split.name))
     file = read_file(path, problems) if os.path.lexists(path) else FileData(InputFile(path, ""), None)
     return parse_value(LastGradebook, file, problems) or LastGradebook()
 
 
-def find_renumbered(split: Split, last: LastGradebook) -> list[str]:
+def find_renumbered(split: Split, last: LastGradebook) -> Problems:
     """Return the problem that an ID by position is now that of another question than in the last run."""
     golds = {question.question_id: hash_gold(question) for question in split.questions}
     moved = {gold: name for name, gold in last.questions.items() if golds.get(name) != gold}
@@ -8759,7 +8785,8 @@ def find_renumbered(split: Split, last: LastGradebook) -> list[str]:
         if earlier and name == NUMBERED_ID.format(position) and last.questions.get(name) != golds[name]:
             folder = GRADED_FOLDER.format(split=split.name)
             advice = f"write question_id into the questions first, or move {folder}/ away"
-            return [f"{split.file.file}: IDs are by position, and {earlier} is now {name}: {advice}"]
+            text = f"IDs are by position, and {earlier} is now {name}: {advice}"
+            return [Problem(split.file.file, text)]
     return []
 
 
@@ -9741,7 +9768,7 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
 
     def read(self) -> AnswerInputs:
         options = self.options
-        problems: list[str] = []
+        problems: Problems = []
         scales = choose_scales(options, problems)
         files = read_answer_files(options, problems)
         names = [file.name for file in files]
@@ -9899,7 +9926,7 @@ def rank_by_mean(systems: Iterable[System[ItemAnswer] | ItemSystem], measure: st
 # -- What answers are scored by
 
 
-def choose_scales(options: AnswerOptions, problems: list[str]) -> AnswerScales:
+def choose_scales(options: AnswerOptions, problems: Problems) -> AnswerScales:
     """Choose the methods that need no judge, and what is judged. Raises UsageError."""
     methods = options.methods
     unjudged = [name for name in methods if METHODS[name].score]
@@ -10074,7 +10101,7 @@ class AnswerFile(NamedTuple):
         return list(number_copies(build_item_answer(item).item_key for item in self.items))
 
 
-def read_answer_files(options: AnswerOptions, problems: list[str]) -> list[AnswerFile]:
+def read_answer_files(options: AnswerOptions, problems: Problems) -> list[AnswerFile]:
     """Read the answers in files, of all systems of splits, and of sources. Raises InputError."""
     files: list[AnswerFile] = []
     for path in list_paths(options.files):
@@ -10104,7 +10131,7 @@ def read_answer_files(options: AnswerOptions, problems: list[str]) -> list[Answe
     return named
 
 
-def read_split_answers(name: str, problems: list[str]) -> list[AnswerFile]:
+def read_split_answers(name: str, problems: Problems) -> list[AnswerFile]:
     split = read_split(name, problems)
     [submission] = read_submissions(split, InputOptions())
     problems += submission.problems
@@ -10129,10 +10156,10 @@ def read_split_answers(name: str, problems: list[str]) -> list[AnswerFile]:
 
 
 def read_answer_file(
-    name: str, file: FileData, options: AnswerOptions, problems: list[str]
+    name: str, file: FileData, options: AnswerOptions, problems: Problems
 ) -> list[AnswerFile]:
     """Read the answers in a file: of one system, or of those that --columns tells apart."""
-    own_problems: list[str] = []
+    own_problems: Problems = []
     by_system, left_out = pick_rows(file, dict(options.columns), own_problems)
     rows = list(flatten(by_system.values()))
     known = {folded: name for folded, name in index_names(Item).items() if name != "extra"}
@@ -10157,12 +10184,13 @@ def read_answer_file(
         names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
         found = shorten_names(list(only_dict(rows[0].data)))
         advice = "see generate, --reference-check and --columns"
-        problems.append(f"{file.name}:1: no row has a system's answer, as {names}; found {found}: {advice}")
+        text = f"no row has a system's answer, as {names}; found {found}: {advice}"
+        problems.append(Problem(file.name, text, 1))
     return files
 
 
 def pick_rows(
-    file: FileData, columns: dict[str, str], problems: list[str]
+    file: FileData, columns: dict[str, str], problems: Problems
 ) -> tuple[dict[str, list[JsonRow]], list[str]]:
     """Return (rows by system, the places of rows that are left out), with the fields that `columns` names."""
     rows = list_item_rows(file, problems, columns)
@@ -10170,7 +10198,7 @@ def pick_rows(
     for field, path in columns.items() if rows else ():
         ends = [find_member(row.data, path)[1] for row in rows]
         if all(ends):
-            problems.append(f"{file.name}: --columns {field}={path}: {max(ends, key=len)}")
+            problems.append(Problem(file.name, f"--columns {field}={path}: {max(ends, key=len)}"))
     left_out = []
     by_system: dict[str, list[JsonRow]] = defaultdict(list)
     for row in rows:
@@ -10182,9 +10210,10 @@ def pick_rows(
             by_system[format_plain(system) or ""].append(row._replace(data=picked))
     if len(by_system) > 1 and "" in by_system:
         places = shorten_names([row.place for row in by_system[""]])
-        problems.append(f"{file.name}: rows without {columns['system']}: {places}")
+        problems.append(Problem(file.name, f"rows without {columns['system']}: {places}"))
     if not (by_system or problems or file.data is None):
-        problems.append(f"{file.name}:1: no rows{' with all that --columns names' if rows else ''}")
+        text = "no rows with all that --columns names" if rows else "no rows"
+        problems.append(Problem(file.name, text, 1))
     return by_system, left_out
 
 
@@ -10207,7 +10236,7 @@ class StoredAnswers(Record):
 
 def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, EarlierRun]:
     """Return the run that a results file has, by the name of the file of today that it is compared with."""
-    problems: list[str] = []
+    problems: Problems = []
     file = read_file(path, problems)
     stored = parse_value(StoredAnswers, file, problems)
     if stored is None:
@@ -10787,7 +10816,7 @@ is a rater."""
 
     def read(self) -> Ratings:
         options = self.options
-        problems: list[str] = []
+        problems: Problems = []
         human = [options.human] if options.human else []
         paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
         judges, n_ignored = read_raters(paths, options.eval_dir, problems)
@@ -10798,7 +10827,7 @@ is a rater."""
         share_sources(list_decisions([*judges, *people]))
         rated, unknown = match_ratings(judges, people, problems)
         if people and len(unknown) == len(list_decisions(people)):
-            problems.append(f"{options.human}: {explain_unknown(judges, people)}")
+            problems.append(Problem(human[0], explain_unknown(judges, people)))
         raise_problems(problems)
         if not rated:
             raise UsageError(f"agreement needs two judges, or one and --human, got {len(judges)}")
@@ -10966,7 +10995,7 @@ def share_sources(rows: Iterable[DecisionRow]) -> None:
 
 
 def match_ratings(
-    judges: Sequence[Rater], people: Sequence[Rater], problems: list[str]
+    judges: Sequence[Rater], people: Sequence[Rater], problems: Problems
 ) -> tuple[list[RatedCriterion], list[str]]:
     """Return the raters of each criterion, and what people call answers that no judge has rated."""
     rated = []
@@ -10997,7 +11026,7 @@ def explain_unknown(judges: Sequence[Rater], people: Sequence[Rater]) -> str:
     return f"{what}; expected names such as {cut_text(rows[0].names[0]) if rows else ''}"
 
 
-def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -> tuple[list[Rater], int]:
+def read_raters(paths: Iterable[str], folder: str | None, problems: Problems) -> tuple[list[Rater], int]:
     """Read the raters in files and in a folder, and count the folder's files without decisions.
 
     All files named after a judge (JUDGE_SUFFIX), or whose `judge_model` it is, are its own. In the folder
@@ -11011,10 +11040,11 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
         inside = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
         subfolders = {Path(folder, name).as_posix(): os.path.dirname(name) for name in inside}
         if not inside:
-            problems.append(f"{folder}: no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge")
+            text = f"no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge"
+            problems.append(Problem(folder, text))
     n_ignored = 0
     for path in [*paths, *subfolders]:
-        found: list[str] = []
+        found: Problems = []
         file = read_file(path, found)
         if file.data and file.data.strip() == b"{}":  # of a submission that could not be graded
             n_ignored += 1
@@ -11053,14 +11083,14 @@ def name_source(row: DecisionRow, own: str) -> str:
     return cut_text(next(filter(str.strip, texts), ""))
 
 
-def describe_undecided(file: FileData) -> str:
+def describe_undecided(file: FileData) -> Problem:
     first = next(iter(list_item_rows(file, [], kind=DecisionRow)), JsonRow(file.name, {}))
     fields = shorten_names(list(only_dict(first.data))) or "nothing"
     expected = "score, correct, a column for each rater, or a split's llm_judge"
-    return f"{file.name}:1: no decisions: expected {expected}, found {fields}"
+    return Problem(file.name, f"no decisions: expected {expected}, found {fields}", 1)
 
 
-def parse_decisions(file: FileData, problems: list[str]) -> tuple[str, list[DecisionRow]]:
+def parse_decisions(file: FileData, problems: Problems) -> tuple[str, list[DecisionRow]]:
     """Return (the judge that a file names, rows): none without a decision."""
     value = parse_value(dict[str, Any], file, []) or {}  # a list names no judge
     judges = [value.get("judge_model")]
@@ -11078,7 +11108,7 @@ def parse_decisions(file: FileData, problems: list[str]) -> tuple[str, list[Deci
     for raw in raw_rows:
         row = parse_row(DecisionRow, raw, problems)
         if row is not None:
-            row.place = raw.locate()
+            row.place = raw._replace(data=None)
             rows.append(row)
     is_decided = any(row.correct is not None or row.score is not None for row in rows)
     model = format_plain(next(filter(None, judges), "")) or ""
@@ -11153,7 +11183,7 @@ def split_by_repeat(row: JsonRow, repeats: object, n_repeats: object, column: st
         yield row._replace(data=data)
 
 
-def list_ratings(file: FileData, problems: list[str]) -> list[JsonRow]:
+def list_ratings(file: FileData, problems: Problems) -> list[JsonRow]:
     """Return a row for each rating. A CSV file has them in one column, or in one for each rater."""
     if is_json(file):
         return list_rows(file, problems, DecisionRow)
@@ -11163,7 +11193,7 @@ def list_ratings(file: FileData, problems: list[str]) -> list[JsonRow]:
     for row in table:
         rows.append(row._replace(data={name: cell for name, cell in row.data.items() if cell}))
     if rows and not is_wide and not any(LEVELS.keys() & row.data.keys() for row in rows):
-        problems.append(f"{file.name}: no row has a score: fill in the column")
+        problems.append(Problem(file.name, "no row has a score: fill in the column"))
     if is_wide:
         raters = choose_rater_columns(rows)
         rows = list(flatten(split_by_rater(row, raters) for row in rows))
@@ -11180,7 +11210,8 @@ def list_ratings(file: FileData, problems: list[str]) -> list[JsonRow]:
             row.data["score"] = float(word)
         elif word and word not in VERDICT_WORDS:
             column = row.data["rater"] if is_wide else "score"
-            problems.append(f"{row.locate()}{column}: expected a number, yes or no, got {cut_text(word)}")
+            text = f"{column}: expected a number, yes or no, got {cut_text(word)}"
+            problems.append(row.report(text))
         if word in VERDICT_WORDS and not (has_scores and is_score):
             row.data["correct"] = word
     return [row for row in rows if LEVELS.keys() & row.data.keys()]
@@ -11246,7 +11277,7 @@ class RatedAnswers:
 
 
 def identify_rows(
-    rater: Rater, index: RatedAnswers, problems: list[str], *, is_judge: bool
+    rater: Rater, index: RatedAnswers, problems: Problems, *, is_judge: bool
 ) -> Iterator[DecisionRow]:
     """Yield a rater's rows of known answers. One that only names its answer gets its texts and source."""
     rated: set[Hashable] = set()
@@ -11254,18 +11285,20 @@ def identify_rows(
         found = index.find(row, is_judge=is_judge)
         if len(found) > 1:
             advice = "name one by answer_id, or by system and question_id"
-            problems.append(f"{row.place}{row.names[0]} is the name of {len(found)} answers: {advice}")
+            text = f"{row.names[0]} is the name of {len(found)} answers: {advice}"
+            problems.append(row.place.report(text))
         elif found:
             [answer] = found
             if answer is not row and answer.key in rated:
-                problems.append(f"{row.place}a second rating of {row.names[0]} by {rater.name}")
+                problems.append(row.place.report(f"a second rating of {row.names[0]} by {rater.name}"))
             row.key = answer.key
             row.texts = answer.texts
             row.gold_doc_id = index.by_key.get(row.key, row).gold_doc_id
             row.source = answer.source
             levels = [None, *LEVEL_SCORES.values()]
             if row.gold_doc_id is not None and not (is_judge or row.criterion) and row.score not in levels:
-                problems.append(f"{row.place}score: expected {PROMPTS['rubric'].expected}, got {row.score:g}")
+                text = f"score: expected {PROMPTS['rubric'].expected}, got {row.score:g}"
+                problems.append(row.place.report(text))
             rated.add(row.key)
             yield row
 
@@ -11728,7 +11761,7 @@ class JudgeSummaries(Command[SummaryInputs, GradedSummaries]):
     def read(self) -> SummaryInputs:
         if self.options.report:
             import_optional("matplotlib", "--report png")  # before judging, not after
-        problems: list[str] = []
+        problems: Problems = []
         patterns = [f"{folder}/*.json" for folder in SUMMARY_FOLDERS]
         paths = list_paths(self.options.summary_file or filter(glob.glob, patterns))
         if not paths:
@@ -11810,7 +11843,7 @@ class JudgeSummaries(Command[SummaryInputs, GradedSummaries]):
 GoldTexts: TypeAlias = Mapping[str, Mapping[str, str]]  # folded query -> ID -> gold summary
 
 
-def read_gold_summaries(problems: list[str]) -> tuple[InputFile | None, GoldTexts]:
+def read_gold_summaries(problems: Problems) -> tuple[InputFile | None, GoldTexts]:
     """Return the file of gold summaries, if it is there, and their texts."""
     gold: dict[str, dict[str, str]] = defaultdict(dict)
     if not os.path.lexists(GOLD_SUMMARIES_FILE):
@@ -11821,7 +11854,7 @@ def read_gold_summaries(problems: list[str]) -> tuple[InputFile | None, GoldText
     return file.source, gold
 
 
-def read_web_documents(k: int, problems: list[str]) -> tuple[InputFile, dict[str, str]]:
+def read_web_documents(k: int, problems: Problems) -> tuple[InputFile, dict[str, str]]:
     """Return a file of documents from the web, and by folded query its documents, a line for each."""
     file = read_file(MERGED_FILE.format(k=k), problems)
     texts: dict[str, str] = {}
@@ -11834,7 +11867,7 @@ def read_web_documents(k: int, problems: list[str]) -> tuple[InputFile, dict[str
     return file.source, texts
 
 
-def read_summaries(path: str, gold: GoldTexts, options: SummaryOptions, problems: list[str]) -> SummaryFile:
+def read_summaries(path: str, gold: GoldTexts, options: SummaryOptions, problems: Problems) -> SummaryFile:
     kind, k = parse_summary_name(path, problems)
     file = read_file(path, problems)
     web_file = None
@@ -11937,10 +11970,11 @@ def build_summary_row(graded: GradedSummaries, answer: ItemAnswer) -> ScoredSumm
     return row
 
 
-def parse_summary_name(path: str, problems: list[str]) -> tuple[str, int]:
+def parse_summary_name(path: str, problems: Problems) -> tuple[str, int]:
     match = re.search(SUMMARY_FILE_PATTERN, Path(path).stem)
     if match is None:
-        problems.append(f"{path}: its name says no type and k, as results-5-offline.json or merged-5.json do")
+        text = "its name says no type and k, as results-5-offline.json or merged-5.json do"
+        problems.append(Problem(path, text))
         return "offline", 0
     return ("offline", int(match[1])) if match[1] else ("merged", int(match[2]))
 
@@ -12033,7 +12067,7 @@ class PlotSummaries(Command[ScoresByFile, ScoresByFile]):
 
     def read(self) -> ScoresByFile:
         import_optional("matplotlib", "--plot")
-        problems: list[str] = []
+        problems: Problems = []
         files = {}
         for path in list_paths(self.options.plot):
             if not path.endswith("_statistics.json"):  # a pattern may match what was written here
@@ -12041,7 +12075,7 @@ class PlotSummaries(Command[ScoresByFile, ScoresByFile]):
                 all_rows = list(parse_rows(ScoredSummary, file, problems).values())
                 files[file.source] = self.options.choose(all_rows)
         for stem in find_repeated(map(self.name_stem, files)):
-            problems.append(f"{stem}.png would be written for two files: rename one")
+            problems.append(Problem("", f"{stem}.png would be written for two files: rename one"))
         raise_problems(problems)
         return files
 
@@ -12070,7 +12104,7 @@ class MeasureWeb(Command[WebMetrics, WebMetrics]):
     results_title = "Web metrics"
 
     def read(self) -> WebMetrics:
-        problems: list[str] = []
+        problems: Problems = []
         measured = {str(k): measure_web(k, problems) for k in WEB_DEPTHS}
         metrics = {k: spreads for k, spreads in measured.items() if spreads}
         raise_problems(problems)
@@ -12102,7 +12136,7 @@ class MeasureWeb(Command[WebMetrics, WebMetrics]):
         return render_text([build_means_part("Web metrics", ["k"], rows, measures.values())])
 
 
-def measure_web(k: int, problems: list[str]) -> Spreads:
+def measure_web(k: int, problems: Problems) -> Spreads:
     columns: dict[str, Sequence[float | None]] = {}
     path = WEB_FILE.format(k=k)
     if os.path.lexists(path):
@@ -12264,7 +12298,7 @@ class GeneratePredictions(WriteCommand[GenerateInputs]):
     def read(self) -> GenerateInputs:
         options = self.options
         self.check_path(self.path)
-        problems: list[str] = []
+        problems: Problems = []
         items = read_items(options.split, problems)
         documents: dict[str, Sentences] = {}
         texts = {}
@@ -12316,7 +12350,7 @@ class GeneratePredictions(WriteCommand[GenerateInputs]):
             yield OutputFile(graded.path, functools.partial(render_results, graded.content))
 
 
-def read_items(path: str, problems: list[str]) -> list[Item]:
+def read_items(path: str, problems: Problems) -> list[Item]:
     """Return the questions of a split, or of a dataset as `answers` reads it."""
     if is_split(path):
         questions, source = read_questions(path, problems)
@@ -12325,8 +12359,8 @@ def read_items(path: str, problems: list[str]) -> list[Item]:
     else:
         items = parse_items(list_item_rows(read_file(path, problems), problems), problems)
     repeated = find_repeated(item.id for item in items)
-    problems += [f"{path}: question ID occurs more than once: {name}" for name in repeated]
-    problems += [f"{path}: {item.id} has no question" for item in items if not item.question]
+    problems += [Problem(path, f"question ID occurs more than once: {name}") for name in repeated]
+    problems += [Problem(path, f"{item.id} has no question") for item in items if not item.question]
     return items
 
 
@@ -12485,7 +12519,7 @@ class DraftQuestions(WriteCommand[DraftInputs]):
 
     def read(self) -> DraftInputs:
         self.check_path(self.options.out)
-        problems: list[str] = []
+        problems: Problems = []
         corpus = read_corpus(self.options.documents, problems)
         raise_problems(problems)
         max_chars = compute_room(self.options, "draft")
@@ -12748,7 +12782,10 @@ def encode_sources(rows: Any) -> dict[str, FileData]:
     """Return the rows of each system as the content of a file. Raises InputError."""
     if not isinstance(rows, Mapping):
         rows = {Path(rows).stem if isinstance(rows, (str, Path)) else "answers": rows}
-    problems = [] if rows else ["rows: expected a list of dicts, a data frame, a path, or a dict of these"]
+    problems: Problems = []
+    if not rows:
+        text = "expected a list of dicts, a data frame, a path, or a dict of these"
+        problems.append(Problem("rows", text))
     sources = {}
     for name, source in rows.items():
         if isinstance(source, (str, Path)):
@@ -12826,7 +12863,7 @@ def run_silently(
                 raise JudgeUnavailable(judging.unavailable)
             graded = command.grade(inputs, outcomes, judging)
     except (UsageError, JudgeUnavailable) as error:
-        raise InputError([str(error)]) from error
+        raise InputError([Problem("", str(error))]) from error
     return command.collect_results(graded)
 
 
@@ -12871,7 +12908,7 @@ def call_function(
     try:
         score = function(*arguments)
     except Exception as error:  # a function of the user's may raise anything
-        raise InputError([f"{place}: {type(error).__name__}: {error}"]) from error
+        raise InputError([Problem(place, f"{type(error).__name__}: {error}")]) from error
     if score is None:
         return None
     if isinstance(score, (bool, np.bool_)):
@@ -12941,7 +12978,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print(str(done))
         return console.exit_code
     except InputError as error:
-        console.error(*shorten_problems(error.problems))
+        console.error(*shorten_problems(error.records))
         console.error(f"error: problems in the input: {len(error.problems)}; nothing was graded or written.")
     except UsageError as error:
         command_name = [name for name in arguments[:1] if name and (name in COMMANDS or is_split(name))]

@@ -416,8 +416,15 @@ def test_rows_say_which_criterion_failed(project: Project, serve: Serve) -> None
 
 def test_input_errors_survive_pickling() -> None:
     """As between the processes of joblib and xdist."""
-    error = pickle.loads(pickle.dumps(evaluation.InputError(["a: no", "b: no"])))
-    assert (error.problems, str(error)) == (["a: no", "b: no"], "a: no\nb: no")
+    with pytest.raises(evaluation.InputError) as caught:
+        evaluation.grade_answers({"a": "no.json", "b": "none.json"})
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert error.problems == caught.value.problems
+    assert [problem.partition(" in ")[0] for problem in error.problems] == [
+        "no.json: file not found",
+        "none.json: file not found",
+    ]
+    assert str(error) == "\n".join(error.problems)
 
 
 def test_what_functions_receive_can_be_named(small: Project) -> None:
