@@ -2467,7 +2467,7 @@ class Scores(msgspec.Struct):
     values: dict[str, Array] = {}
     not_submitted: set[str] = set()  # measures of what the system lacks: they are 0, and reports say so
     obstacles: dict[str, State] = {}  # of measures that are not compared
-    judges: dict[str, JudgedBy] = {}  # of the measures whose scores a model or people gave
+    origins: dict[str, Origin] = {}  # measure -> the model, or people, that gave its scores
 
     def select(self, rows: Array) -> Scores:
         values = {measure: column[rows] for measure, column in self.values.items()}
@@ -2679,7 +2679,7 @@ def list_differences(differences: Iterable[Difference], system: str) -> list[dic
     return rows
 
 
-class JudgedBy(NamedTuple):
+class Origin(NamedTuple):
     """Who gave the scores of a measure. Those by another model or prompt are not comparable."""
 
     model: str  # "" for people
@@ -2741,9 +2741,9 @@ class ChangesSince(msgspec.Struct):
 
     def list_notes(self) -> list[str]:
         """Return what differs, and is compared all the same."""
-        now = self.table.systems[self.system].judges
+        now = self.table.systems[self.system].origins
         notes = []
-        for name, then in self.table.systems[BASELINE_SYSTEM].judges.items():
+        for name, then in self.table.systems[BASELINE_SYSTEM].origins.items():
             if name in now and now[name].repeats != then.repeats:
                 repeats = f"{then.repeats} in the baseline, {now[name].repeats} now"
                 notes.append(f"repeats of each judgement: {repeats}")
@@ -2818,8 +2818,8 @@ def add_change(since: ChangesSince, measure: Measure, is_in_gate: bool) -> None:
 
 def explain_obstacle(name: str, now: Scores, before: Scores) -> str:
     """Return why the scores of a measure cannot be compared with earlier ones; "" if they can."""
-    then = before.judges.get(name)
-    judge = now.judges.get(name)
+    then = before.origins.get(name)
+    judge = now.origins.get(name)
     if name not in now.values:
         return "not judged" if then else "not measured now"
     if then is None or judge is None:
@@ -3744,8 +3744,8 @@ PASSING_STATUSES = (None, 200, 408, 409, 498, *range(500, 600))  # 200: see read
 Notify: TypeAlias = Callable[[str], None]
 
 
-class Judging(msgspec.Struct):
-    """The models, counts and end of the judging of one run."""
+class Session(msgspec.Struct):
+    """What a run asks of a model: which model, the calls that were made, and how they ended."""
 
     requested_model: str = ""
     model: str = ""  # the other's successor if that was withdrawn
@@ -3775,17 +3775,17 @@ class Judging(msgspec.Struct):
     def is_complete(self) -> bool:
         return not (self.stopped or self.unavailable or self.without_api_key)
 
-    def sign(self, criterion: Criterion) -> JudgedBy:
-        return JudgedBy(self.model, criterion.prompt_hash, self.repeats)
+    def find_origin(self, criterion: Criterion) -> Origin:
+        return Origin(self.model, criterion.prompt_hash, self.repeats)
 
-    def sign_measures(self, criteria: Iterable[Criterion]) -> dict[str, JudgedBy]:
-        signatures: dict[str, JudgedBy] = {}
+    def map_origins(self, criteria: Iterable[Criterion]) -> dict[str, Origin]:
+        signatures: dict[str, Origin] = {}
         for criterion in criteria:
-            signatures |= dict.fromkeys(criterion.measure_names, self.sign(criterion))
+            signatures |= dict.fromkeys(criterion.measure_names, self.find_origin(criterion))
         return signatures
 
-    def list_origins(self, criteria: Iterable[Criterion]) -> list[str]:
-        return [self.sign(criterion).describe(criterion.measure.title) for criterion in criteria]
+    def list_provenance(self, criteria: Iterable[Criterion]) -> list[str]:
+        return [self.find_origin(criterion).describe(criterion.measure.title) for criterion in criteria]
 
     def compute_cost(self, model: str, usage: Usage) -> float | None:
         """Return US dollars; None for an unknown price."""
@@ -3837,7 +3837,7 @@ class Judge(msgspec.Struct):
 
     journal: Journal
     service: Service | None  # without it only the journal answers
-    judging: Judging
+    session: Session
     options: JudgeOptions
     notify: Notify
     requests: list[Request] = []
@@ -3848,14 +3848,14 @@ class Judge(msgspec.Struct):
 
     def ask(self, requests: Sequence[Request]) -> Outcomes:
         """Return the outcome of every request, all by one model: scores by two are not comparable."""
-        judging = self.judging
+        session = self.session
         reason = self.choose(requests)
-        if reason and judging.model != DEFAULT_JUDGE_MODEL:
-            self.notify(f"The {judging.noun} are by {judging.model_name}: {reason}.")
+        if reason and session.model != DEFAULT_JUDGE_MODEL:
+            self.notify(f"The {session.noun} are by {session.model_name}: {reason}.")
         unasked = Failure("not in the journal", asked=False)
         if self.service is not None:
             self.ask_service(self.service)
-            unasked.reason = "left out" if judging.is_complete() else f"{judging.activity} ended early"
+            unasked.reason = "left out" if session.is_complete() else f"{session.activity} ended early"
         answered: list[tuple[Request, Outcome]] = []
         contradictions = {}  # names of requests by key
         for call in self.calls:
@@ -3867,11 +3867,11 @@ class Judge(msgspec.Struct):
         if contradictions:
             what = f"requests with replies of different scores: {len(contradictions)}; the first reply counts"
             self.notify(f"{self.journal.path}: {what} ({shorten_names([*contradictions.values()])}).")
-        judging.n_replies = sum(isinstance(outcome, Judgement) for _, outcome in answered)
+        session.n_replies = sum(isinstance(outcome, Judgement) for _, outcome in answered)
         n_missing = sum(outcome is unasked for _, outcome in answered)
         if n_missing and self.service is None:
-            missing = f"{n_missing} of {len(answered)} {judging.noun}"
-            judging.without_api_key = f"set {API_KEY} for the remaining {missing}"
+            missing = f"{n_missing} of {len(answered)} {session.noun}"
+            session.without_api_key = f"set {API_KEY} for the remaining {missing}"
         return collect_outcomes(answered)
 
     def choose(self, requests: Sequence[Request]) -> str:
@@ -3889,8 +3889,8 @@ class Judge(msgspec.Struct):
             raise UsageError(f"{journal.endpoint}: name one of its models with --model")
         self.requests = repeat_requests(requests, options.repeats)
         self.calls = self.plan(model)
-        self.judging.model = model
-        self.judging.requested_model = journal.withdrawn.get(model, model)
+        self.session.model = model
+        self.session.requested_model = journal.withdrawn.get(model, model)
         return reason
 
     def find_model(self) -> tuple[str, str]:
@@ -3917,41 +3917,41 @@ class Judge(msgspec.Struct):
 
     def ask_service(self, service: Service) -> None:
         """Put what the journal lacks into it; the successor's replies if the model is withdrawn."""
-        judging = self.judging
+        session = self.session
         try:
             self.fill_journal(service)
         except ModelWithdrawn as error:
-            has_successor = judging.model == DEFAULT_JUDGE_MODEL and service.has_groq_api
+            has_successor = session.model == DEFAULT_JUDGE_MODEL and service.has_groq_api
             if self.options.judge_model or not has_successor:
                 advice = "" if self.options.judge_model else " (name another one with --model)"
-                judging.unavailable = f"the model {judging.model} is not available: {error}{advice}"
+                session.unavailable = f"the model {session.model} is not available: {error}{advice}"
                 return
             successor = f"its successor {SUCCESSOR_MODEL}"
-            self.notify(f"Groq no longer serves {judging.model}; {judging.activity} with {successor}.")
-            self.journal.withdrawn[SUCCESSOR_MODEL] = judging.model
-            judging.model = SUCCESSOR_MODEL
+            self.notify(f"Groq no longer serves {session.model}; {session.activity} with {successor}.")
+            self.journal.withdrawn[SUCCESSOR_MODEL] = session.model
+            session.model = SUCCESSOR_MODEL
             self.calls = self.plan(SUCCESSOR_MODEL)
             self.ask_service(service)
         except JudgeUnavailable as error:
-            judging.unavailable = str(error)
+            session.unavailable = str(error)
         except JudgingStopped as error:
-            judging.stopped = str(error)
+            session.stopped = str(error)
 
     def fill_journal(self, service: Service) -> None:
         from tqdm import tqdm  # takes time to import
 
-        judging = self.judging
+        session = self.session
         todo = self.journal.list_todo(self.calls)
         n_elsewhere = sum(map(self.journal.has_from_elsewhere, todo))
         if n_elsewhere:
             self.notify(
-                f"{n_elsewhere} {judging.noun} of the journal are by another service: this one is asked."
+                f"{n_elsewhere} {session.noun} of the journal are by another service: this one is asked."
             )
         has_limit = self.options.max_usd is not None
-        if todo and has_limit and judging.compute_cost(judging.model, NO_USAGE) is None:
-            raise UsageError(f"--max-usd: the price of {judging.model} is unknown: say it with --price")
+        if todo and has_limit and session.compute_cost(session.model, NO_USAGE) is None:
+            raise UsageError(f"--max-usd: the price of {session.model} is unknown: say it with --price")
         is_hidden = self.options.quiet or None  # None: it is shown on a terminal only
-        title = judging.activity.capitalize()
+        title = session.activity.capitalize()
         with tqdm(total=len(todo), desc=title, delay=1.0, leave=False, disable=is_hidden) as progress:
             Runner(self, service, progress.update).run(todo)
         if self.rejection and not any(map(self.journal.find, self.calls)):
@@ -4011,7 +4011,7 @@ class Runner:
 
     def __init__(self, judge: Judge, service: Service, advance: Callable[[], object]) -> None:
         self.judge = judge
-        self.judging = judge.judging
+        self.session = judge.session
         self.options = judge.options
         self.service = service
         self.advance = advance  # shows that one more request has its outcome
@@ -4048,7 +4048,7 @@ class Runner:
                 self.changed.notify_all()
                 self.changed.wait_for(lambda: self.n_active == 0, GRACE_S)
                 self.is_closed = True
-                self.judging.seconds += time.monotonic() - started_s
+                self.session.seconds += time.monotonic() - started_s
         if self.error is not None:
             raise self.error
 
@@ -4108,24 +4108,24 @@ class Runner:
 
     def wait_for_turn(self, call: Call, body: RequestBody, *, is_retry: bool) -> Turn | None:
         """Wait until a call may start. Return what is set aside for it; None if the run has stopped."""
-        judging = self.judging
+        session = self.session
         max_usd = math.inf if self.options.max_usd is None else self.options.max_usd
         with self.next_turn, self.changed:
             while not self.is_stopped:
                 prompt_tokens = math.ceil(body.prompt_chars * self.tokens_per_char)
                 expected = Usage(prompt_tokens, body.max_completion_tokens)
                 most = limit_usage(call, body, self.tokens_per_char)
-                cost_usd = judging.compute_cost(call.model, most) or 0.0
+                cost_usd = session.compute_cost(call.model, most) or 0.0
                 reserved_usd = sum(turn.cost_usd for turn in self.in_flight)
                 wait_s = math.inf
-                if judging.cost_usd + reserved_usd + cost_usd <= max_usd:
+                if session.cost_usd + reserved_usd + cost_usd <= max_usd:
                     wait_s = self.limiter.start(expected.total, time.monotonic())
                 elif not self.in_flight:
-                    spent = f"${judging.cost_usd:.4f} are spent"
+                    spent = f"${session.cost_usd:.4f} are spent"
                     raise JudgingStopped(f"{spent}; the next call could exceed --max-usd")
                 if wait_s == 0:
-                    judging.calls += 1
-                    judging.retries += is_retry
+                    session.calls += 1
+                    session.retries += is_retry
                     turn = Turn(expected.total, expected, cost_usd, time.monotonic())
                     self.in_flight.append(turn)
                     return turn
@@ -4146,15 +4146,15 @@ class Runner:
         with self.changed:
             if reply.usage.total:  # else the service has not counted
                 turn.usage = reply.usage
-                turn.cost_usd = self.judging.compute_cost(body.model, reply.usage) or 0.0
+                turn.cost_usd = self.session.compute_cost(body.model, reply.usage) or 0.0
             self.end_turn(turn, limit, answered=True)
-            self.judging.usage += turn.usage
+            self.session.usage += turn.usage
             self.was_reached = True
             self.lost_in_a_row = 0
             self.refused_in_a_row = 0
             self.rejected.clear()
             if 0 < 2 * CHARS_PER_TOKEN * turn.usage.prompt < body.prompt_chars:
-                self.judging.shortened.append(call.request.name)
+                self.session.shortened.append(call.request.name)
             # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
             seen = turn.usage.prompt / max(1, body.prompt_chars)
             self.tokens_per_char = max(self.tokens_per_char, 1.05 * seen)
@@ -4163,7 +4163,7 @@ class Runner:
     def end_turn(self, turn: Turn, limit: RateLimit | None, *, answered: bool) -> None:
         self.limiter.finish(turn.reserved, turn.usage.total, limit, time.monotonic(), answered=answered)
         self.in_flight.remove(turn)
-        self.judging.cost_usd += turn.cost_usd
+        self.session.cost_usd += turn.cost_usd
         self.changed.notify_all()
 
     def can_try_again(self, request: Request, error: ServiceError, n_errors: int, started_s: float) -> bool:
@@ -4203,7 +4203,7 @@ class Runner:
     def handle_refusal(self, refusal: RateLimit, started_s: float) -> bool:
         """Make all calls wait. Return False if the request exceeds the limit. Raises JudgingStopped."""
         with self.changed:
-            self.judging.refusals += 1
+            self.session.refusals += 1
             if refusal.requested > refusal.limit > 0:
                 return False
             check_wait(refusal.wait_s, f"{refusal}; ")
@@ -5471,7 +5471,7 @@ class Command(Generic[Inputs, Graded]):
         """Return False if a part of the input is missing or does not count: exit code 3."""
         return True
 
-    def grade(self, inputs: Inputs, outcomes: Outcomes, judging: Judging) -> Graded:
+    def grade(self, inputs: Inputs, outcomes: Outcomes, session: Session) -> Graded:
         """Compute the results."""
         raise NotImplementedError
 
@@ -5508,15 +5508,15 @@ class Command(Generic[Inputs, Graded]):
         calls = judge.calls
         if not calls:
             return "No model is asked."
-        judging = judge.judging
+        session = judge.session
         todo = judge.journal.list_todo(calls)
         n_stored = sum(judge.journal.find(call) is not None for call in calls)
         lines = [
             f"{self.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already",
             f"Calls to make: {len(todo)}",
-            *judging.describe_plan(todo),
+            *session.describe_plan(todo),
         ]
-        return "\n  ".join([f"With {judging.model_name}:", *lines])
+        return "\n  ".join([f"With {session.model_name}:", *lines])
 
     def run(self, console: Console) -> int:
         # All input is read before the first call is paid for, and warnings are printed before it, too: who
@@ -5528,21 +5528,21 @@ class Command(Generic[Inputs, Graded]):
             console.print(f"Dry run: nothing is sent.\n{self.render_plan(inputs)}")
             return EXIT_OK if self.has_all_input(inputs) else EXIT_INCOMPLETE
         with ExitStack() as resources:  # the journal stays locked until the results are written
-            outcomes, judging = ask_requests(self, inputs, self.needs_judge, console, resources)
-            graded = self.grade(inputs, outcomes, judging)
+            outcomes, session = ask_requests(self, inputs, self.needs_judge, console, resources)
+            graded = self.grade(inputs, outcomes, session)
             files, is_written = write_outputs(self.list_files(graded), console)
         console.print(self.render(graded))
         print_saved(files, self.results_title, console)
-        console.note(*judging.report_use())
+        console.note(*session.report_use())
         checks = self.list_checks(graded)
         worse = [check.worse for check in checks if check.worse]
         obstacles = [check.obstacle for check in checks if check.obstacle]
-        console.warn(*judging.report_end(), *self.list_remarks(graded), *map(WarningRecord, obstacles))
+        console.warn(*session.report_end(), *self.list_remarks(graded), *map(WarningRecord, obstacles))
         console.warn(*prefix_lines("worse", worse))
         self.print_end(graded, console)
         if worse:
             return EXIT_WORSE
-        is_complete = is_written and judging.is_complete() and not obstacles
+        is_complete = is_written and session.is_complete() and not obstacles
         return EXIT_OK if is_complete and self.is_complete(graded) else EXIT_INCOMPLETE
 
 
@@ -5551,7 +5551,7 @@ AnyCommand: TypeAlias = Command[Any, Any]
 
 def ask_requests(
     command: AnyCommand, inputs: object, needs_judge: bool, console: Console, resources: ExitStack
-) -> tuple[Outcomes, Judging]:
+) -> tuple[Outcomes, Session]:
     """Ask a model what the command requests; without a key the journal alone answers."""
     requests = iter(command.list_requests(inputs))
     first = next(requests, None)  # The others may be many: they are made if something can answer them.
@@ -5559,24 +5559,24 @@ def ask_requests(
         options = command.find_judge_options(inputs)
         has_judge = isinstance(options, JudgeOptions) and not options.journal_only and find_api_key()
         model = options.judge_model or DEFAULT_JUDGE_MODEL if has_judge else ""
-        return {}, Judging(model, model)
+        return {}, Session(model, model)
     judge = open_judge(command, inputs, console, resources)
-    judging = judge.judging
+    session = judge.session
     outcomes: Outcomes = {}
     if judge.service or judge.journal.replies:
         outcomes = judge.ask([first, *requests])
-    if judging.n_replies or (judge.service and not judging.unavailable):
-        return outcomes, judging
+    if session.n_replies or (judge.service and not session.unavailable):
+        return outcomes, session
     if needs_judge:
-        raise explain_no_reply(command, judging)
-    if not judging.unavailable:
+        raise explain_no_reply(command, session)
+    if not session.unavailable:
         console.error(f"{API_KEY} is not set: answers are not judged.")
-    return {}, Judging(activity=command.activity, where=judging.where, unavailable=judging.unavailable)
+    return {}, Session(activity=command.activity, where=session.where, unavailable=session.unavailable)
 
 
-def explain_no_reply(command: AnyCommand, judging: Judging) -> Exception:
-    if judging.unavailable:
-        return JudgeUnavailable(judging.unavailable + judging.where)
+def explain_no_reply(command: AnyCommand, session: Session) -> Exception:
+    if session.unavailable:
+        return JudgeUnavailable(session.unavailable + session.where)
     advice = f"set {API_KEY}, or see --dry-run"
     if command.options.journal_only:  # from Python, where there are no options
         advice = f"{command.journal_file} has no {command.noun}, so name a judge: judge=MODEL"
@@ -5589,14 +5589,14 @@ def open_judge(
     """Return a command's judge with its journal and, with a key, the service, while `resources` are open."""
     options = command.find_judge_options(inputs)
     price = Price(*options.price) if options.price else None
-    judging = Judging(activity=command.activity, noun=command.noun, price=price, repeats=options.repeats)
+    session = Session(activity=command.activity, noun=command.noun, price=price, repeats=options.repeats)
     endpoint = find_endpoint()
     asks_service = bool(find_api_key()) and not options.journal_only
     journal = Journal(command.journal_file, endpoint.name, asks_service)
     last = functools.partial(command.find_last_model, inputs)
-    judge = Judge(journal, None, judging, options, console.note, find_last_model=last)
+    judge = Judge(journal, None, session, options, console.note, find_last_model=last)
     if asks_service and resources is not None:
-        judging.where = "" if endpoint.name.startswith(GROQ_URL) else f" (asked: {endpoint.name})"
+        session.where = "" if endpoint.name.startswith(GROQ_URL) else f" (asked: {endpoint.name})"
         judge.service = Service(endpoint, options, console.note, resources)
         if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", endpoint.name):
             advice = "answers and the key travel in the open: use https."
@@ -5798,7 +5798,7 @@ class GradedSystem(msgspec.Struct, Generic[A]):
     system: System[A]
     answers: Sequence[A]
     judged: Sequence[Criterion] = ()  # the criteria by which answers have scores
-    origins: Sequence[str] = ()  # a line for each of these criteria
+    provenance: Sequence[str] = ()  # a line for each of these criteria
     means: Mapping[str, Mean] = {}  # measure -> mean
     slices: Mapping[str, Mapping[str, Mapping[str, Mean]]] = {}  # facet -> value -> measure -> mean
 
@@ -5916,7 +5916,7 @@ def grade_group(
     study: Study[A],
     systems: Sequence[System[A]],
     outcomes: Outcomes,
-    judging: Judging,
+    session: Session,
     *,
     expects_model: bool,
 ) -> GradedGroup[A]:
@@ -5924,19 +5924,19 @@ def grade_group(
     judged = [judge_system(study, system, outcomes, expects_model=expects_model) for system in systems]
     table, places = build_table(judged)
     # Without a model and decisions all is known without a judge, and has no origin.
-    has_origin = bool(judging.model or study.decisions)
+    has_origin = bool(session.model or study.decisions)
     for system in judged:
         scores = collect_scores(study, system, places[system.name], table.items.n)
         if has_origin:
-            scores.judges = judging.sign_measures(system.judged)
+            scores.origins = session.map_origins(system.judged)
         table.systems[system.name] = scores
     slices = slice_group(study, judged, table, places)
     graded = []
     for system in judged:
-        origins = judging.list_origins(system.judged) if has_origin else []
+        provenance = session.list_provenance(system.judged) if has_origin else []
         means = compute_means(table, system.name, study.measures)
         graded.append(
-            msgspec.structs.replace(system, origins=origins, means=means, slices=slices[system.name])
+            msgspec.structs.replace(system, provenance=provenance, means=means, slices=slices[system.name])
         )
     return GradedGroup(graded, table, places, compare_systems(table, study.compared))
 
@@ -7064,7 +7064,7 @@ class GradedSubmission(NamedTuple):
 
 class GradedSplit(NamedTuple):
     inputs: SplitInputs
-    judging: Judging  # without a model if nothing is judged
+    session: Session  # without a model if nothing is judged
     submissions: Sequence[GradedSubmission]
     gradebook: Gradebook | None  # of a class
     changes_since: Mapping[str, ChangesSince]
@@ -7147,17 +7147,17 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
     def has_all_input(self, inputs: SplitInputs) -> bool:
         return not (inputs.people.rejected or inputs.problems)
 
-    def grade(self, inputs: SplitInputs, outcomes: Outcomes, judging: Judging) -> GradedSplit:
+    def grade(self, inputs: SplitInputs, outcomes: Outcomes, session: Session) -> GradedSplit:
         # Grades wait for answer scores if a judge is there for them, so that they are never F1 in between.
         needs_scores = bool(self.options.submissions) and self.expects_judge(inputs)
-        if needs_scores and not judging.model:
-            outcomes = self.explain_unjudged(inputs, judging)
-        expects_model = needs_scores or bool(judging.model)
+        if needs_scores and not session.model:
+            outcomes = self.explain_unjudged(inputs, session)
+        expects_model = needs_scores or bool(session.model)
         study = choose_judged(inputs.study, expects_model=expects_model)
         groups = []
         for submission in inputs.submissions:
             systems = [system for system in study.systems if system.submission == submission.name]
-            groups.append(grade_group(study, systems, outcomes, judging, expects_model=expects_model))
+            groups.append(grade_group(study, systems, outcomes, session, expects_model=expects_model))
         submissions = []
         changes_since: dict[str, ChangesSince] = {}
         for submission, group in zip(inputs.submissions, groups, strict=True):
@@ -7165,7 +7165,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
             changes_since |= find_changes(study, group, inputs.runs, inputs.gate)
         graded = list(flatten(group.systems for group in groups))
         if not any(map(is_judged, graded)):
-            judging = msgspec.structs.replace(judging, model="")
+            session = msgspec.structs.replace(session, model="")
         means = {system.title: system.means for system in graded}
         checks = check_means(self.options, means, study.measures, needs_all=False)
         checks += list_change_checks(changes_since)
@@ -7177,8 +7177,8 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         gradebook = None
         if self.options.submissions:
             limit = self.options.limit
-            gradebook = build_gradebook(inputs, submissions, judging, needs_scores=needs_scores, limit=limit)
-        return GradedSplit(inputs, judging, submissions, gradebook, changes_since, checks)
+            gradebook = build_gradebook(inputs, submissions, session, needs_scores=needs_scores, limit=limit)
+        return GradedSplit(inputs, session, submissions, gradebook, changes_since, checks)
 
     def expects_judge(self, inputs: SplitInputs) -> bool:
         """Return whether there is something to judge, and this run or the last one asks for that."""
@@ -7188,13 +7188,13 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         has_rubric = any(question.rubric for question in inputs.split.questions)
         return is_asked and has_rubric and bool(inputs.study.asked)
 
-    def explain_unjudged(self, inputs: SplitInputs, judging: Judging) -> Outcomes:
+    def explain_unjudged(self, inputs: SplitInputs, session: Session) -> Outcomes:
         """Return the outcomes of a class if nothing was judged. Raises UsageError if nothing can be."""
         requests = list(self.list_requests(inputs))
         model = self.options.judge_model
         if requests and model and not (find_api_key() or self.options.journal_only):
             raise UsageError(f"--model {model}: the journal has nothing by it, and {API_KEY} is not set")
-        failure = Failure(judging.unavailable or NOT_JUDGED.reason, asked=False)
+        failure = Failure(session.unavailable or NOT_JUDGED.reason, asked=False)
         return {request.id: failure for request in requests}
 
     def list_files(self, graded: GradedSplit) -> Iterator[OutputFile]:
@@ -7221,7 +7221,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         root = os.path.join(self.options.root, "")
         document = {}
         for system in submission.systems:
-            results = build_results(split, system, graded.judging)
+            results = build_results(split, system, graded.session)
             inputs = (split.file, system.system.file, *graded.inputs.people.files)
             warnings = [*split.warnings, *system.system.warnings]
             results["run"] = {
@@ -7247,10 +7247,10 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         stem = join_folder(submission.submission.output_folder, name)
         is_leftover = submission not in graded.submissions
         forms = list_report_forms(stem, () if is_leftover else named)
-        report = build_empty_report(split, submission, graded.judging)
+        report = build_empty_report(split, submission, graded.session)
         if submission.systems and forms:
             changes = build_changes_part(self.options.baseline, graded)
-            report = build_split_report(split, submission, graded.judging, graded.gradebook, changes)
+            report = build_split_report(split, submission, graded.session, graded.gradebook, changes)
         if not submission.name:
             report = add_gate(report, graded.checks)
         yield from list_report_files(report, stem, forms)
@@ -7279,7 +7279,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         for system in filter(is_judged, graded.systems):
             generators.update(list_generators(system.answers))
             warnings += warn_about_missing(system, graded.inputs.split.criteria)
-        return warnings + warn_about_family(graded.judging.model, sorted(generators))
+        return warnings + warn_about_family(graded.session.model, sorted(generators))
 
     def list_checks(self, graded: GradedSplit) -> list[Check]:
         return graded.checks
@@ -7302,7 +7302,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
             for line in (status, *graded.gradebook.notice.lines):
                 console.print(escape_console(line))
         labels = LABELS_FILE.format(split=split)
-        if graded.judging.model and os.path.isfile(labels):
+        if graded.session.model and os.path.isfile(labels):
             console.note(f"To compare with people: python evaluation.py agreement {results} --human {labels}")
         withdrawn = graded.inputs.last.withdrawn
         if withdrawn:
@@ -7312,7 +7312,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         [submission] = graded.submissions
         split = graded.inputs.split
         means = {system.name: system.means for system in submission.systems}
-        report = build_split_report(split, submission, graded.judging)
+        report = build_split_report(split, submission, graded.session)
         document = self.build_document(graded, submission)
         return Results(document, means, split.measures, report.header, report.rows())
 
@@ -7793,7 +7793,7 @@ def collect_taken_names() -> set[str]:
 # -- The results file
 
 
-def build_results(split: Split, system: SplitSystem, judging: Judging) -> dict[str, Any]:
+def build_results(split: Split, system: SplitSystem, session: Session) -> dict[str, Any]:
     answers = system.answers
     cited = [answer for answer in answers if F1_MEASURE.name in answer.scores]
     blocks = list_blocks(split, system)
@@ -7817,7 +7817,7 @@ def build_results(split: Split, system: SplitSystem, judging: Judging) -> dict[s
     }
     for criterion in system.judged:
         measures = split.blocks[criterion.block]
-        results[criterion.block] |= build_judge_results(system, criterion, measures, judging)
+        results[criterion.block] |= build_judge_results(system, criterion, measures, session)
     if is_judged(system):
         n_rubrics = sum(question.rubric is not None for question in split.questions)
         results["llm_judge"] |= {"questions_with_rubrics": n_rubrics, "lambda_weight": ANSWER_WEIGHT}
@@ -7843,24 +7843,24 @@ def summarize_blocks(
 
 
 def build_judge_results(
-    system: SplitSystem, criterion: Criterion, measures: Sequence[Measure], judging: Judging
+    system: SplitSystem, criterion: Criterion, measures: Sequence[Measure], session: Session
 ) -> dict[str, Any]:
     score = criterion.measure.name
     rows = [answer for answer in system.answers if score in answer.scores or answer.find_failure(criterion)]
     scored = [answer for answer in rows if score in answer.scores]
-    columns = list_columns(criterion, has_repeats=judging.repeats > 1)
+    columns = list_columns(criterion, has_repeats=session.repeats > 1)
     return {
         "total_questions": len(system.answers),
         "questions_scored": len(scored),
         **sum_scores(scored, measures),
         "prompt_hash": criterion.prompt_hash,
-        "requested_model": judging.requested_model,
-        "judge_model": judging.model,
-        **({"repeats": judging.repeats} if judging.repeats > 1 else {}),
+        "requested_model": session.requested_model,
+        "judge_model": session.model,
+        **({"repeats": session.repeats} if session.repeats > 1 else {}),
         "failed_questions": list_ids(system.find_missing(criterion, asked=True)),
         "unjudged_questions": list_ids(system.find_missing(criterion, asked=False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
-        "usage": summarize_usage(judging, [answer.find_judgement(criterion) for answer in rows]),
+        "usage": summarize_usage(session, [answer.find_judgement(criterion) for answer in rows]),
         "per_question": ({column.name: column.get(answer) for column in columns} for answer in rows),
     }
 
@@ -7924,7 +7924,7 @@ def list_columns(criterion: Criterion, *, has_repeats: bool) -> list[Column]:
     ]
 
 
-def summarize_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> dict[str, Any]:
+def summarize_usage(session: Session, outcomes: Iterable[Judgement | None]) -> dict[str, Any]:
     """Return what the judgements cost when they were made, whichever run paid for them."""
     judgements = list(flatten(row.repeats for row in outcomes if row))
     replies = [judgement.reply for judgement in judgements if judgement.reply]
@@ -7934,7 +7934,7 @@ def summarize_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> d
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
         "cached_tokens": usage.cached,
-        "cost_usd": judging.compute_cost(judging.model, usage),
+        "cost_usd": session.compute_cost(session.model, usage),
     }
 
 
@@ -7967,7 +7967,7 @@ def restore_run(
     measures: list[Measure] = []
     criteria = []
     incomplete = []
-    judges: dict[str, JudgedBy] = {}
+    origins: dict[str, Origin] = {}
     for block, content in blocks.items():
         for row in content.per_question:
             rows[str(row.get("question_id"))] |= row
@@ -7975,15 +7975,15 @@ def restore_run(
         criterion = find_criterion(block)
         if criterion and found:
             criteria.append(criterion)
-            judged_by = JudgedBy(content.judge_model, content.prompt_hash, content.repeats)
-            judges |= dict.fromkeys(criterion.measure_names, judged_by)
+            origin = Origin(content.judge_model, content.prompt_hash, content.repeats)
+            origins |= dict.fromkeys(criterion.measure_names, origin)
             if any(row.get("failure") for row in content.per_question):
                 incomplete.append(criterion)
         known = SPLIT_BLOCKS.get(block) or ([criterion.measure] if criterion else [])
         measures += [measure for measure in known if measure.name in found]
     stored = [JsonRow(file.name, row, key=f"{name}: {question_id}") for question_id, row in rows.items()]
     scores = restore_scores(stored, measures, problems)
-    scores.judges = judges
+    scores.origins = origins
     not_submitted = find_not_submitted(
         criteria,
         has_retrieval=any(row.get("retrieved_top_1") for row in rows.values()),
@@ -8311,7 +8311,7 @@ class Grade(NamedTuple):
 
     system: SplitSystem  # NO_SYSTEM if none is graded
     measure: Measure
-    judged_by: JudgedBy
+    origin: Origin
     obstacle: str  # why there are no points; "" if there are
     last: LastGrade
     concerns: dict[Concern, list[LinkCell]]
@@ -8350,7 +8350,7 @@ class Gradebook(msgspec.Struct):
 
     split: Split
     submissions: Sequence[GradedSubmission]
-    judging: Judging
+    session: Session
     people: People
     measure: Measure
     judge: str  # the model that judges the class, perhaps in the last run; "" for none
@@ -8420,7 +8420,7 @@ def rank_submissions(submissions: Sequence[GradedSubmission]) -> tuple[Measure, 
 def build_gradebook(
     inputs: SplitInputs,
     submissions: Sequence[GradedSubmission],
-    judging: Judging,
+    session: Session,
     *,
     needs_scores: bool,
     limit: int | None,
@@ -8429,14 +8429,14 @@ def build_gradebook(
     systems = list(flatten(submission.systems for submission in submissions))
     is_combined = needs_scores or has_answer_scores(systems)
     measure = COMBINED_MEASURE if is_combined else F1_MEASURE
-    judged_by = judging.sign(RUBRIC)
+    origin = session.find_origin(RUBRIC)
     grades = {}
     for row in submissions:
         last = inputs.last.grades.get(row.name, NO_LAST_GRADE)
-        grades[row.name] = build_grade(inputs.split, row, measure, judged_by, last, limit)
+        grades[row.name] = build_grade(inputs.split, row, measure, origin, last, limit)
     notice = compare_with_last(inputs.split, grades, inputs.last)
-    judge = judging.model or (inputs.last.judge if needs_scores else "")
-    gradebook = Gradebook(inputs.split, submissions, judging, inputs.people, measure, judge, grades, notice)
+    judge = session.model or (inputs.last.judge if needs_scores else "")
+    gradebook = Gradebook(inputs.split, submissions, session, inputs.people, measure, judge, grades, notice)
     complete_gradebook(gradebook)
     return gradebook
 
@@ -8469,7 +8469,7 @@ def build_grade(
     split: Split,
     submission: GradedSubmission,
     measure: Measure,
-    judged_by: JudgedBy,
+    origin: Origin,
     last: LastGrade,
     limit: int | None,
 ) -> Grade:
@@ -8488,7 +8488,7 @@ def build_grade(
         obstacle = State.NOT_JUDGED.value
     elif limit is not None and limit < n_rubrics:
         obstacle = f"{State.JUDGED_IN_PART.value}, {limit} of {n_rubrics} questions (--limit)"
-    return Grade(system, measure, judged_by, obstacle, last, {})
+    return Grade(system, measure, origin, obstacle, last, {})
 
 
 def find_median(values: Iterable[float | None]) -> float | None:
@@ -8573,7 +8573,7 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
         parts,
         header=list(csv_rows[0]),
         rows=lambda: [list(cells.values()) for cells in csv_rows],
-        facts=build_run_facts(split, gradebook.judging, systems)
+        facts=build_run_facts(split, gradebook.session, systems)
         | {"Submissions": counts, "Median of the class": median},
     )
 
@@ -8613,7 +8613,7 @@ def build_board_csv_row(row: BoardRow, measures: Iterable[Measure]) -> dict[str,
     for title in ("Judged", "Missing", "Flagged"):
         cells[title.lower()] = len(COUNTS[title](row.system))
     cells |= {"warnings": len(row.submission.warnings), "reason": row.reason}
-    return cells | {"provenance": "; ".join(row.system.origins)}
+    return cells | {"provenance": "; ".join(row.system.provenance)}
 
 
 def describe_status(system: SplitSystem) -> str:
@@ -8706,10 +8706,10 @@ def find_basis(grade: Grade) -> dict[str, dict[str, str]]:
         ANSWERS_CHANGED: predictions,
         "{now} instead of {then}": {"": "F1" if grade.measure is F1_MEASURE else "combined"},
     }
-    if grade.judged_by.model and grade.measure is not F1_MEASURE:
-        basis["another judge"] = {"": grade.judged_by.model}
-        basis["another prompt"] = {"": grade.judged_by.prompt_hash}
-        basis["another number of repeats"] = {"": str(grade.judged_by.repeats)}
+    if grade.origin.model and grade.measure is not F1_MEASURE:
+        basis["another judge"] = {"": grade.origin.model}
+        basis["another prompt"] = {"": grade.origin.prompt_hash}
+        basis["another number of repeats"] = {"": str(grade.origin.repeats)}
     basis[DECISIONS] = decisions
     basis["another version of this program"] = {"": VERSION}
     return basis
@@ -9001,7 +9001,7 @@ def describe_certainty(
     smallest_p = 2.0 ** (1 - n_documents)  # The adjusted p has the same bound.
     if smallest_p > MAX_P and any(row.p is not None for row in differences):
         lines.append(f"No difference can be significant: too few documents ({n_documents}).")
-    return [*lines, *dict.fromkeys(flatten(system.origins for system in systems))]
+    return [*lines, *dict.fromkeys(flatten(system.provenance for system in systems))]
 
 
 def build_systems_part(
@@ -9034,22 +9034,22 @@ def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
     return sorted({*named, *left})
 
 
-def build_empty_report(split: Split, submission: GradedSubmission, judging: Judging) -> Report:
+def build_empty_report(split: Split, submission: GradedSubmission, session: Session) -> Report:
     part = Part("Not graded", lines=submission.submission.reasons, place="box")
     title = f"Evaluation of the {split.name} split: {submission.name}"
-    columns = list_csv_columns(split.measures, split.criteria, has_repeats=judging.repeats > 1)
+    columns = list_csv_columns(split.measures, split.criteria, has_repeats=session.repeats > 1)
     return Report(title, [part], header=[column.name for column in columns])
 
 
 def build_split_report(
     split: Split,
     graded: GradedSubmission,
-    judging: Judging,
+    session: Session,
     gradebook: Gradebook | None = None,
     changes: Part = NO_PART,
 ) -> Report:
     """Return the report on a submission, with its grade if it is one of a class."""
-    has_repeats = judging.repeats > 1
+    has_repeats = session.repeats > 1
     submission = graded.submission
     systems = graded.systems
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
@@ -9076,9 +9076,9 @@ def build_split_report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
         [*parts, Part("Warnings", lines=lines, place="warnings")],
         entries=lambda: build_entries(split, systems, has_repeats=has_repeats),
-        header=build_empty_report(split, graded, judging).header,
+        header=build_empty_report(split, graded, session).header,
         rows=lambda: list_csv_rows(split, systems, has_repeats=has_repeats),
-        facts=build_run_facts(split, judging, systems) | {"Warnings": str(len(lines))},
+        facts=build_run_facts(split, session, systems) | {"Warnings": str(len(lines))},
     )
 
 
@@ -9111,9 +9111,9 @@ def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list
     ]
 
 
-def build_run_facts(split: Split, judging: Judging, systems: Sequence[SplitSystem]) -> dict[str, str]:
+def build_run_facts(split: Split, session: Session, systems: Sequence[SplitSystem]) -> dict[str, str]:
     return {
-        "Judge": judging.model or "none",
+        "Judge": session.model or "none",
         "Questions": str(len(split.questions)),
         "Systems": str(len(systems)),
     }
@@ -9143,7 +9143,7 @@ def list_csv_columns(
     columns += [Column(kind, functools.partial(get_citations_cell, kind)) for kind in CITATION_KINDS]
     return [
         *columns,
-        Column("provenance", lambda _: "; ".join(system.origins)),
+        Column("provenance", lambda _: "; ".join(system.provenance)),
         Column("question", attrgetter("question.question")),
         Column("gold_answer", attrgetter("question.answer")),
         Column("system_answer", attrgetter("prediction.answer")),
@@ -9574,10 +9574,10 @@ def try_threshold(threshold: float, answers: Sequence[ItemAnswer]) -> Classifica
 # -- What `answers` and `summaries` share
 
 
-def require_judgements(outcomes: Outcomes, judging: Judging) -> str:
+def require_judgements(outcomes: Outcomes, session: Session) -> str:
     """Return why nothing was judged, "" if something was."""
     has_judgement = any(isinstance(outcome, Judgement) for outcome in outcomes.values())
-    return "" if has_judgement else judging.unavailable or judging.stopped
+    return "" if has_judgement else session.unavailable or session.stopped
 
 
 def list_input_warnings(systems: Iterable[System[ItemAnswer]]) -> list[Message]:
@@ -9721,7 +9721,7 @@ class AnswerScales(NamedTuple):
 
 class GradedAnswers(NamedTuple):
     inputs: AnswerInputs
-    judging: Judging  # without a model if nothing is judged
+    session: Session  # without a model if nothing is judged
     why_not: str  # why nothing was judged; then no answer has a score by a criterion
     table: Table
     systems: Sequence[ItemSystem]  # the best first
@@ -9831,17 +9831,17 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
     def find_last_model(self, inputs: AnswerInputs) -> str:
         return "" if inputs.model == DEFAULT_JUDGE_MODEL else inputs.model
 
-    def grade(self, inputs: AnswerInputs, outcomes: Outcomes, judging: Judging) -> GradedAnswers:
+    def grade(self, inputs: AnswerInputs, outcomes: Outcomes, session: Session) -> GradedAnswers:
         study = inputs.study
-        why_not = require_judgements(outcomes, judging)
+        why_not = require_judgements(outcomes, session)
         if why_not and not inputs.scales.methods:
             raise JudgeUnavailable(why_not)  # A file without scores would be no results.
         if not (why_not or outcomes) and next(list_requests(study), None):
             why_not = "no judge is named" if self.options.journal_only else f"{API_KEY} is not set"
         if why_not:
-            judging = msgspec.structs.replace(judging, model="")
+            session = msgspec.structs.replace(session, model="")
             outcomes = {}
-        group = grade_group(study, study.systems, outcomes, judging, expects_model=not why_not)
+        group = grade_group(study, study.systems, outcomes, session, expects_model=not why_not)
         systems = [add_unjudged_means(study, system) for system in group.systems]
         columns = set().union(*(scores.values for scores in group.table.systems.values()))
         compared = [inputs.scales.protocol.name, *[measure.name for measure in study.compared]]
@@ -9853,7 +9853,7 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
         thresholds = check_means(self.options, means, study.measures, needs_all=True)
         graded = GradedAnswers(
             inputs=inputs,
-            judging=judging,
+            session=session,
             why_not=why_not,
             table=group.table,
             systems=systems,
@@ -9892,7 +9892,7 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
 
     def list_remarks(self, graded: GradedAnswers) -> list[Message]:
         lines: list[Message] = [*prefix_lines("not perfect", list_imperfect(graded)[:MAX_NAMES_SHOWN])]
-        model = graded.judging.model
+        model = graded.session.model
         if model not in ("", graded.inputs.model):  # A successor has judged.
             lines += warn_about_family(model, graded.inputs.generators)
         for system in graded.systems:
@@ -10253,7 +10253,7 @@ def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, Earlie
     prompts |= only_dict(stored.setup.get("criteria"))
     repeats = stored.setup.get("repeats", 1)
     for measure, prompt_hash in prompts.items() if stored.judge_model else ():
-        scores.judges[measure] = JudgedBy(stored.judge_model, prompt_hash, repeats)
+        scores.origins[measure] = Origin(stored.judge_model, prompt_hash, repeats)
     item_keys = list(number_copies((fold_text(row.input), row.gold) for row in rows))
     return {name: EarlierRun(file.source, item_keys, scores, [Measure(key, key) for key in scores.values])}
 
@@ -10351,9 +10351,9 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
         results["semantic_dynamic"] = inputs.tuning.document
     if "bleu" in scales.methods:
         results["bleu_tokens"] = describe_tokens(system.answers)
-    if is_asked and graded.judging.model:
-        results["requested_model"] = graded.judging.requested_model
-        results["judge_model"] = graded.judging.model
+    if is_asked and graded.session.model:
+        results["requested_model"] = graded.session.requested_model
+        results["judge_model"] = graded.session.model
         results["failed"] = [row["id"] for row in rows if row["failure"]]
         results["flagged"] = list_ids(system.flagged)
     if system.title in graded.changes_since:
@@ -10394,12 +10394,12 @@ def list_item_columns(graded: GradedAnswers, system: ItemSystem) -> list[Column]
         columns.append(Column("score", lambda answer: answer.scores.get(scales.protocol.name)))
         columns.append(Column("judge_scores", lambda answer: get_judge_scores(answer, scales.protocol)))
         # The first one is the reasoning.
-        columns += list_judge_columns(scales.protocol, has_repeats=graded.judging.repeats > 1)[1:]
+        columns += list_judge_columns(scales.protocol, has_repeats=graded.session.repeats > 1)[1:]
     if by_protocol and scales.protocol.prompt == "quality":
         basis = ("reference", "context")
         columns.append(Column("faithful_to", lambda answer: basis[answer.has_context]))
     for criterion in scales.own_criteria:
-        columns += list_judge_columns(criterion, has_repeats=graded.judging.repeats > 1)
+        columns += list_judge_columns(criterion, has_repeats=graded.session.repeats > 1)
         columns.append(build_failure_column(criterion))
     return columns
 
@@ -10571,7 +10571,7 @@ def describe_answers(graded: GradedAnswers, system: ItemSystem) -> Iterator[str]
 
 
 def list_origin_lines(graded: GradedAnswers) -> list[str]:
-    return list(dict.fromkeys(flatten(system.origins for system in graded.systems)))
+    return list(dict.fromkeys(flatten(system.provenance for system in graded.systems)))
 
 
 def build_answer_report(graded: GradedAnswers) -> Report:
@@ -10626,7 +10626,7 @@ def list_answer_rows(graded: GradedAnswers, names: Sequence[str]) -> Iterator[li
         for answer in system.answers:
             cells: dict[str, Any] = {**answer.scores}
             cells |= {column.csv: column.get_cell(answer) for column in columns if column.csv}
-            yield [system.title, *map(cells.get, names), "; ".join(system.origins)]
+            yield [system.title, *map(cells.get, names), "; ".join(system.provenance)]
 
 
 def build_item_entries(graded: GradedAnswers) -> Iterator[Entry]:
@@ -10843,7 +10843,7 @@ is a rater."""
             lines.append(f"JSON files without a judge's decisions, ignored: {ratings.n_ignored}")
         return lines
 
-    def grade(self, ratings: Ratings, _outcomes: Outcomes, _judging: Judging) -> GradedRatings:
+    def grade(self, ratings: Ratings, _outcomes: Outcomes, _session: Session) -> GradedRatings:
         return GradedRatings(ratings, [compare_raters(rated, self.options) for rated in ratings.rated])
 
     def list_files(self, graded: GradedRatings) -> Iterator[OutputFile]:
@@ -11736,7 +11736,7 @@ class SummaryInputs(NamedTuple):
 
 class GradedSummaries(NamedTuple):
     inputs: SummaryInputs
-    judging: Judging
+    session: Session
     systems: Sequence[ItemSystem]  # in the order of the files
     differences: Sequence[Difference]
 
@@ -11793,12 +11793,12 @@ class JudgeSummaries(Command[SummaryInputs, GradedSummaries]):
     def list_requests(self, inputs: SummaryInputs) -> Iterator[Request]:
         return list_requests(inputs.study)
 
-    def grade(self, inputs: SummaryInputs, outcomes: Outcomes, judging: Judging) -> GradedSummaries:
-        why_not = require_judgements(outcomes, judging)
+    def grade(self, inputs: SummaryInputs, outcomes: Outcomes, session: Session) -> GradedSummaries:
+        why_not = require_judgements(outcomes, session)
         if why_not:
             raise JudgeUnavailable(why_not)
-        group = grade_group(inputs.study, inputs.study.systems, outcomes, judging, expects_model=True)
-        return GradedSummaries(inputs, judging, group.systems, group.differences)
+        group = grade_group(inputs.study, inputs.study.systems, outcomes, session, expects_model=True)
+        return GradedSummaries(inputs, session, group.systems, group.differences)
 
     def list_files(self, graded: GradedSummaries) -> Iterator[OutputFile]:
         now = datetime.now().astimezone()
@@ -11828,9 +11828,9 @@ class JudgeSummaries(Command[SummaryInputs, GradedSummaries]):
         headings = ["Summaries", "Evaluated", "Failed", "Left out"]
         overview = build_means_part("Summary evaluation results", headings, rows, SUMMARY_MEASURES)
         remark = f"Each criterion is 0 to 2, the total 0 to 10. {IN_BRACKETS}, by queries."
-        origins = dict.fromkeys(flatten(system.origins for system in graded.systems))
+        provenance = dict.fromkeys(flatten(system.provenance for system in graded.systems))
         pairs = build_comparison_part(graded.differences)._replace(title="Comparison by query")
-        return render_text([overview._replace(lines=[remark, *origins]), *parts, pairs])
+        return render_text([overview._replace(lines=[remark, *provenance]), *parts, pairs])
 
     def list_remarks(self, graded: GradedSummaries) -> list[WarningRecord]:
         study = graded.inputs.study
@@ -11933,8 +11933,8 @@ def build_summary_results(graded: GradedSummaries, file: SummaryFile, system: It
     [criterion] = graded.inputs.study.criteria
     is_asked = any(isinstance(criterion.prepare(answer), Task) for answer in system.answers)
     return {
-        "model": graded.judging.model if is_asked else None,
-        "requested_model": graded.judging.requested_model if is_asked else None,
+        "model": graded.session.model if is_asked else None,
+        "requested_model": graded.session.requested_model if is_asked else None,
         "summary_file": file.system.file.file,
         "summary_type": file.kind,
         "k": file.k,
@@ -11965,7 +11965,7 @@ def build_summary_row(graded: GradedSummaries, answer: ItemAnswer) -> ScoredSumm
         row.raw_response = outcome.reply or None
     elif isinstance(outcome, Judgement) and outcome.reply:
         row.raw_response = outcome.reply.content
-        if graded.judging.repeats > 1:
+        if graded.session.repeats > 1:
             row.repeats = [repeat.scores for repeat in outcome.repeats]
     return row
 
@@ -12079,7 +12079,7 @@ class PlotSummaries(Command[ScoresByFile, ScoresByFile]):
         raise_problems(problems)
         return files
 
-    def grade(self, inputs: ScoresByFile, _outcomes: Outcomes, _judging: Judging) -> ScoresByFile:
+    def grade(self, inputs: ScoresByFile, _outcomes: Outcomes, _session: Session) -> ScoresByFile:
         return inputs
 
     def name_stem(self, file: InputFile) -> str:
@@ -12117,7 +12117,7 @@ class MeasureWeb(Command[WebMetrics, WebMetrics]):
         missing = [file for file in files if not os.path.lexists(file)]
         return [WarningRecord(f"{file} is not there: its metrics are left out") for file in missing]
 
-    def grade(self, inputs: WebMetrics, _outcomes: Outcomes, _judging: Judging) -> WebMetrics:
+    def grade(self, inputs: WebMetrics, _outcomes: Outcomes, _session: Session) -> WebMetrics:
         return inputs
 
     def list_files(self, metrics: WebMetrics) -> Iterator[OutputFile]:
@@ -12324,10 +12324,10 @@ class GeneratePredictions(WriteCommand[GenerateInputs]):
             texts = {"question": item.question, "sources": prompted.text}
             yield Request(self.system, item.id, position, prompt, texts)
 
-    def grade(self, inputs: GenerateInputs, outcomes: Outcomes, judging: Judging) -> WrittenFile:
+    def grade(self, inputs: GenerateInputs, outcomes: Outcomes, session: Session) -> WrittenFile:
         options = self.options
         if options.max_usd is not None:  # the next model may spend what is left
-            options.max_usd = max(options.max_usd - judging.cost_usd, 0)
+            options.max_usd = max(options.max_usd - session.cost_usd, 0)
         written = WrittenFile(self.path, "predictions", {}, {})
         for position, item in enumerate(inputs.items):
             outcome = outcomes.get(RequestId(self.system, position, PIPELINES[options.pipeline]))
@@ -12338,7 +12338,7 @@ class GeneratePredictions(WriteCommand[GenerateInputs]):
             if outcome is None:
                 row |= extract_answer(inputs, position)
             else:
-                row |= read_answer(outcome, inputs.prompted[position].shown) | {"model": judging.model}
+                row |= read_answer(outcome, inputs.prompted[position].shown) | {"model": session.model}
             if inputs.documents:
                 row["retrieved_docs"] = inputs.retrieved[position]
             written.rows[item.id] = row
@@ -12548,7 +12548,7 @@ class DraftQuestions(WriteCommand[DraftInputs]):
                 # A draft has a kind where an answer has a system.
                 yield Request(kind, doc_id, next(positions), "draft", texts, number)
 
-    def grade(self, inputs: DraftInputs, outcomes: Outcomes, judging: Judging) -> WrittenFile:
+    def grade(self, inputs: DraftInputs, outcomes: Outcomes, session: Session) -> WrittenFile:
         written = WrittenFile(self.options.out, "questions", {}, {})
         dropped: dict[str, list[str]] = defaultdict(list)  # rule -> drafts
         for request in self.list_requests(inputs):
@@ -12557,7 +12557,7 @@ class DraftQuestions(WriteCommand[DraftInputs]):
             if isinstance(outcome, Failure):
                 written.failures[name] = outcome.reason
                 continue
-            draft = build_draft(request.item_id, request.system, outcome.value or {}, judging.model)
+            draft = build_draft(request.item_id, request.system, outcome.value or {}, session.model)
             rule = find_broken_rule(draft, inputs.documents[request.item_id])
             if draft["question_id"] in written.rows:
                 rule = "a question that repeats an earlier one"
@@ -12853,15 +12853,15 @@ def run_silently(
         inputs = command.read()
         with ExitStack() as resources:
             if callable(judge):
-                judging = Judging(name_function(judge), name_function(judge), repeats=options.repeats)
+                session = Session(name_function(judge), name_function(judge), repeats=options.repeats)
                 outcomes = ask_function(inputs.study, judge, bounds, list_arguments, options.repeats)
             else:
                 needs_judge = bool(options.criteria)  # without a judge they would have no scores
                 console = Console(None, None)
-                outcomes, judging = ask_requests(command, inputs, needs_judge, console, resources)
-            if judging.unavailable:
-                raise JudgeUnavailable(judging.unavailable)
-            graded = command.grade(inputs, outcomes, judging)
+                outcomes, session = ask_requests(command, inputs, needs_judge, console, resources)
+            if session.unavailable:
+                raise JudgeUnavailable(session.unavailable)
+            graded = command.grade(inputs, outcomes, session)
     except (UsageError, JudgeUnavailable) as error:
         raise InputError([Problem("", str(error))]) from error
     return command.collect_results(graded)
