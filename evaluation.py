@@ -1660,7 +1660,7 @@ FORMULA_SIGNS = str.maketrans({"∧": "&&", "\u2228": "||", "¬": "!", "→": "-
 # Expressions about a character begin with it, and look back over it: so they are found fast.
 AFTER_NUMBER_SIGN = r"(?<=\d[./:])(?=\d)|(?<![\w)]-)(?<=-)(?=\d)"  # as `fold_numbers` writes numbers
 PUNCTUATION = re.compile(rf"[{re.escape(string.punctuation)}](?!{AFTER_NUMBER_SIGN})")
-WITHIN_WORDS = re.compile(r"['\u2019.](?<=\w.)(?=\w)(?!(?<=\d\.)(?=\d))")  # "don't", "U.S.A", but not "3.5"
+WITHIN_WORDS = re.compile(r"['.](?<=\w.)(?=\w)(?!(?<=\d\.)(?=\d))")  # "don't", "U.S.A", but not "3.5"
 HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3"
 STOP_WORDS = frozenset(  # English function words except "no" and "not", which reverse a sentence
     """a about after also am an and any are as at be been before being both but by can could d did do does
@@ -1677,9 +1677,13 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
     Args:
         gold: one gold answer or several.
         predicted: the system's answer.
-        normalize: "text" (case, ASCII punctuation, articles and white space do not count, as in SQuAD's
+        normalize: "text" (case, punctuation, articles and white space do not count, as in SQuAD's
             evaluate-v2.0, but the signs of numbers do: see below) or "formula" (logical signs are written
             alike, white space and case do not count).
+
+    SQuAD's script knows ASCII punctuation only. Here all Unicode punctuation is punctuation, also typographic
+    quotes and dashes; full-width forms are those of ASCII, and letters are composed (NFC). Super- and
+    subscripts stay: 10² is not 102.
 
     SQuAD's script takes 35 for 3.5. Here a comma or a point between digits is a decimal sign, but before
     exactly three digits, after a start that is not zero, it groups thousands: 1,000 and 1.000 are 1000,
@@ -1692,6 +1696,8 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
     True
     >>> exact_match("3.5", "35"), exact_match("1,000", "1000")
     (False, True)
+    >>> exact_match("Alzheimer's", "\u201cAlzheimer\u2019s\u201d"), exact_match("10²", "102")
+    (True, False)
     >>> exact_match("p∧q", "P && Q", "formula")
     True
     """
@@ -1702,15 +1708,33 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
 
 @functools.lru_cache(maxsize=64)  # several methods normalize the same answer one after the other
 def normalize_text(text: str) -> str:
-    """Return text in lower case without ASCII punctuation, articles and needless white space."""
-    bare = PUNCTUATION.sub("", fold_numbers(text.lower()))
+    """Return text in lower case without punctuation, articles and needless white space."""
+    text = fold_signs(text).lower()
+    bare = PUNCTUATION.sub("", fold_numbers(text))
     words = re.sub(r"\b(a|an|the)\b", " ", bare).split()
-    return " ".join(words or bare.split() or text.lower().split())  # the answer "A" is not empty
+    return " ".join(words or bare.split() or text.split())  # the answer "A" is not empty
+
+
+def fold_signs(text: str) -> str:
+    """Return text with composed letters, and with ASCII signs in place of full-width and typographic ones."""
+    return text if text.isascii() else "".join(map(fold_sign, unicodedata.normalize("NFC", text)))
+
+
+@functools.cache
+def fold_sign(sign: str) -> str:
+    if "\uff01" <= sign <= "\uff5e":
+        return chr(ord(sign) - 0xFEE0)  # full-width forms are in the order of ASCII
+    category = unicodedata.category(sign)
+    if sign in "\u2018\u2019\u201a\u201b\u2032\u02bc":
+        return "'"
+    if category == "Pd" or sign == "\u2212":  # hyphens, dashes and the sign for minus
+        return "-"
+    return "!" if category.startswith("P") and not sign.isascii() else sign
 
 
 def fold_numbers(text: str) -> str:
     """Return text with equal numbers written alike: 1,000 as 1000, 3,5 as 3.5, .5 as 0.5, -$5 as $-5."""
-    text = re.sub(r"\.(?<![\w.)]\.)(?=\d)", "0.", text.replace("\u2212", "-"))  # also the sign for minus
+    text = re.sub(r"\.(?<![\w.)]\.)(?=\d)", "0.", text)
     text = re.sub(r"-\$(?<![\w)]-\$)(?=\d)", "$-", text)
     return re.sub(r"\d(?<!\d\d)\d*(?:[.,]\d+)+", fold_number, text)
 
@@ -1770,9 +1794,9 @@ def contains_keyword(keywords: Iterable[str], predicted: str) -> bool:
 
 def drop_punctuation(text: str) -> str:
     """Return text in lower case with a space for punctuation, and none for that within "e.g" and "don't"."""
-    joined = WITHIN_WORDS.sub("", text.lower())
-    words = PUNCTUATION.sub(" ", fold_numbers(joined)).split()
-    return " ".join(words or text.lower().split())
+    text = fold_signs(text).lower()
+    words = PUNCTUATION.sub(" ", fold_numbers(WITHIN_WORDS.sub("", text))).split()
+    return " ".join(words or text.split())
 
 
 class Classification(msgspec.Struct, frozen=True):

@@ -474,6 +474,19 @@ NUMBERS: dict[str, tuple[str, str, bool]] = {  # gold, predicted, the same numbe
     "letters": ("USA", "U.S.A.", True),
     "several fields": ("1.2.3", "1,2,3", True),
 }
+SIGNS: dict[str, tuple[str, str, bool]] = {  # gold, predicted, the same text
+    "an apostrophe": ("Alzheimer's", "Alzheimer\N{RIGHT SINGLE QUOTATION MARK}s", True),
+    "quotes": ("Titanic", "\N{LEFT DOUBLE QUOTATION MARK}Titanic\N{RIGHT DOUBLE QUOTATION MARK}", True),
+    "guillemets": ("Titanic", "\N{LEFT-POINTING DOUBLE ANGLE QUOTATION MARK}Titanic\u00bb", True),
+    "a hyphen that does not break": ("London-based", "London\N{NON-BREAKING HYPHEN}based", True),
+    "a dash between years": ("1914-1918", "1914\N{EN DASH}1918", True),
+    "a Chinese full stop": ("\u4e94\u5473\u5b50", "\u4e94\u5473\u5b50\u3002", True),
+    "an inverted question mark": ("que", "\N{INVERTED QUESTION MARK}que?", True),
+    "a decomposed letter": ("caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}", True),
+    "full-width letters": ("AB12", "\uff21\uff22\uff11\uff12", True),
+    "a superscript": ("10\N{SUPERSCRIPT TWO}", "102", False),
+    "a subscript": ("H\N{SUBSCRIPT TWO}O", "H2O", False),
+}
 MINUS_WITHIN = {"a hyphen": ("x-5", "x5"), "a date": ("2026-11-23", "20261123")}  # for exact no signs
 
 
@@ -488,6 +501,7 @@ def test_an_answer_without_anything_to_see_is_blank(project: Project) -> None:
 def test_signs_of_numbers_count(project: Project) -> None:
     """For exact, keyword and F1 alike. A hyphen within a word stays what it is in SQuAD: nothing."""
     cases = {name: case(predicted, float(same), gold) for name, (gold, predicted, same) in NUMBERS.items()}
+    cases |= {name: case(predicted, float(same), gold) for name, (gold, predicted, same) in SIGNS.items()}
     for method in ("exact", "keyword", "f1"):
         check_scores(project, method, cases)
     for name, (gold, predicted) in MINUS_WITHIN.items():
