@@ -1119,11 +1119,12 @@ def parse_rows(kind: type[AnyRecord], file: FileData, problems: Problems) -> dic
 
 
 def parse_members(
-    kind: type[T], file: FileData, wanted: Collection[str], problems: Problems
+    kind: type[T], file: FileData, wanted: Collection[str], parse: Callable[[JsonRow], T]
 ) -> tuple[dict[str, T], list[str]]:
     """Decode the members of an object that are wanted, or if none is named all; of equal names the last.
 
-    Returns them by name, an empty one for a malformed one, and all names. Raises one of JSON_ERRORS.
+    Returns them by name, and all names. `parse` converts each if one of them is malformed. Raises one of
+    JSON_ERRORS.
     """
     names: list[str] = []
 
@@ -1140,8 +1141,7 @@ def parse_members(
     records = {}
     for name, value in values.items():
         if name in wanted or not wanted:
-            record = parse_row(kind, JsonRow(file.name, value, key=name), problems)
-            records[name] = kind() if record is None else record
+            records[name] = parse(JsonRow(file.name, value, key=name))
     return records, list(values)
 
 
@@ -6328,7 +6328,7 @@ class Predictions(NamedTuple):
     rows: dict[str, Prediction]
     repeated: list[str]  # IDs that occur more than once: the last prediction counts
     unknown: list[str]  # IDs that no question has; there may be millions
-    unreadable: list[str]  # what is wrong with predictions that count as blank
+    malformed: list[WarningRecord]
 
 
 class SubmittedSystem(NamedTuple):
@@ -6445,6 +6445,7 @@ class CheckInputs(Command[None, None]):
         console.error(*shorten_problems([*problems, *ungraded]))
         console.warn(*split.warnings, *warn_about_equal_predictions(submissions))
         console.warn(*flatten(submission.warnings for submission in submissions))
+        console.warn(*check_order_and_citations(split, submissions))
         for submission in submissions:
             texts = {system.name: describe_submitted(split, system) for system in submission.systems}
             for name in submission.names:
@@ -6479,6 +6480,34 @@ class CheckInputs(Command[None, None]):
         _, is_written = write_outputs(files, console)
         console.print(f"Student kit saved to: {escape_console(folder)}")
         return EXIT_OK if is_written else EXIT_INCOMPLETE
+
+
+def check_order_and_citations(split: Split, submissions: Iterable[Submission]) -> Iterator[WarningRecord]:
+    """Yield warnings about lists whose scores rise, and about documents without sentence IDs."""
+    for system in flatten(submission.systems for submission in submissions):
+        rising = find_rising_scores(read_file(system.file.file, []))
+        if rising:
+            what = "scores of retrieved_docs rise from first to last in all lists"
+            yield WarningRecord(what, rising, "the first document counts as the best", system.file.file)
+    plain = [doc_id for doc_id, document in split.documents.items() if document.state == "plain"]
+    if plain:
+        yield WarningRecord("text files of the corpus have no sentence IDs, so nobody can cite them", plain)
+
+
+def find_rising_scores(file: FileData) -> list[str]:
+    """Return the questions with retrieved documents, if the scores of all these rise from first to last."""
+    rising = []
+    for question_id, row in (parse_value(dict[str, Any], file, []) or {}).items():
+        documents = only_dict(row).get("retrieved_docs")
+        hits = list(map(only_dict, documents)) if isinstance(documents, list) else []
+        scores = [hit["score"] for hit in hits if is_number(hit.get("score"))]
+        is_ranked = all("rank" in hit for hit in hits)
+        if len(scores) < max(len(hits), 2) or is_ranked:
+            continue
+        if scores != sorted(scores) or scores[0] == scores[-1]:
+            return []
+        rising.append(question_id)
+    return rising
 
 
 def describe_submitted(split: Split, system: SubmittedSystem) -> str:
@@ -6707,8 +6736,11 @@ def find_systems(folder: str, split: str) -> dict[str, str]:
 def parse_predictions(file: FileData, known: Collection[str], problems: Problems) -> Predictions:
     """Decode the predictions for known questions, or without questions all; others are only counted."""
     unreadable: Problems = []
+    not_given: Problems = []
+    listed: list[str] = []
+    parse = functools.partial(parse_prediction, unreadable, not_given, listed)
     try:
-        rows, names = parse_members(Prediction, file, known, unreadable)
+        rows, names = parse_members(Prediction, file, known, parse)
     except JSON_ERRORS as error:
         problem = describe_fault(error, JsonRow(file.name, None))
         if file.text.lstrip().startswith("["):
@@ -6718,8 +6750,34 @@ def parse_predictions(file: FileData, known: Collection[str], problems: Problems
         return Predictions({}, [], [], [])
     unknown = [name for name in names if known and name not in known]
     repeated = find_repeated(name for name in names if not known or name in known)
-    lines = [problem._replace(file="").describe() for problem in unreadable]
-    return Predictions(rows, repeated, unknown, lines)
+    malformed = [
+        WarningRecord("predictions that cannot be read, counted as blank", describe_within(unreadable)),
+        WarningRecord("fields that cannot be read, counted as not given", describe_within(not_given)),
+        WarningRecord("IDs in one text, read as several", listed, "write a list"),
+    ]
+    return Predictions(rows, repeated, unknown, malformed)
+
+
+def describe_within(problems: Problems) -> list[str]:
+    """Return problems without the name of their file."""
+    return [problem._replace(file="").describe() for problem in problems]
+
+
+def parse_prediction(
+    unreadable: Problems, not_given: Problems, listed: list[str], row: JsonRow
+) -> Prediction:
+    """Return a prediction without its malformed fields. A text of several IDs is read as a list."""
+    if not isinstance(row.data, dict):
+        return parse_row(Prediction, row, unreadable) or Prediction()
+    fields = {}
+    for field in set(Prediction.__struct_fields__).intersection(row.data):
+        value = row.data[field]
+        if field in ("evidence_sentences", "retrieved_docs") and isinstance(value, str):
+            value = [name for name in re.split(r"[\s,;]+", value) if name]
+            listed.append(f"{row.key}: {field}")
+        if parse_row(Prediction, row._replace(data={field: value}), not_given):
+            fields[field] = value
+    return convert_value(Prediction, fields)
 
 
 # -- Data warnings: what silently ruins a grade. Nothing is repaired.
@@ -6811,7 +6869,7 @@ def check_prediction_ids(split: Split, predictions: Predictions) -> list[Warning
     missing = [name for name in lacking if name not in meant]
     unknown = [name for name in predictions.unknown if name not in forms]
     return [
-        WarningRecord("predictions that cannot be read, counted as blank", predictions.unreadable),
+        *predictions.malformed,
         WarningRecord("IDs that occur more than once, the last counts", predictions.repeated),
         WarningRecord(QUESTION_FORM, renamed, "write them as in the questions file"),
         WarningRecord("questions without a prediction, counted as misses", missing),
@@ -6944,7 +7002,8 @@ def find_misspelt_fields(file: FileData, predictions: Predictions) -> list[Warni
     for question_id, row in predictions.rows.items():
         if not (row.answer and row.evidence_sentences and row.retrieved_docs):
             lacking.add(question_id)
-    rows = parse_members(dict[str, Any], file, lacking, [])[0] if lacking else {}
+    rows = parse_members(dict[str, Any], file, lacking, attrgetter("data"))[0] if lacking else {}
+    rows = {name: only_dict(row) for name, row in rows.items()}
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
     return find_unknown_fields(rows, known, "predictions")
 

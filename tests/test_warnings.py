@@ -239,8 +239,12 @@ WARNINGS: dict[str, tuple[Files, str, str, int, str]] = {
         *(STRONG, BROAD, 1, "60 % for q001; cite those that support the answer"),
     ),
     "a prediction of another type": (
-        {"predictions": {"q001": [], "q002": answer("d2", answer=["x"])}},
-        *(STRONG, "cannot be read, counted as blank", 2, "q001: Expected object, got array"),
+        {"predictions": {"q001": [], "q002": answer("d2")}},
+        *(STRONG, "cannot be read, counted as blank", 1, "q001: Expected object, got array"),
+    ),
+    "an answer of another type": (
+        {"predictions": {"q001": answer("d1"), "q002": answer("d2", answer=["x"])}},
+        *(STRONG, "fields that cannot be read, counted as not given", 1, "q002: answer: Expected str, got array"),
     ),
     "all answers the same": (
         three(answer="No."),
