@@ -5808,6 +5808,7 @@ class Study(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     decisions: Mapping[DecisionKey, Decision] = {}
     facets: Mapping[str, Callable[[A], str]] = {}
     min_slice: int = 1
+    failures_count: bool = True  # whether a missing judgement counts 0, or has no score
     # Returns the measures for which a system has submitted nothing, given its answers and criteria.
     find_lacking: Callable[[Sequence[A], Sequence[Criterion]], set[str]] = lack_nothing
 
@@ -5882,7 +5883,7 @@ def list_requests(study: Study[A]) -> Iterator[Request]:
 class Scorer(Enum):
     """Who has scored a system's answers by a criterion.
 
-    What a model has missed counts 0, so that a lost call never helps. If people alone have scored, an answer
+    What a model has missed counts 0 in a split, so that a lost call never helps. If people alone have scored, an answer
     on which they have not decided has no score. If a model was to judge and nobody has, the answers say so:
     that keeps points blank and the exit code at 3.
     """
@@ -5919,7 +5920,9 @@ def judge_system(
         for position, outcome in counted.items():
             # If no model was to judge, an answer on which nobody has decided is not missing.
             if scorer is not Scorer.NOBODY or expects_model or not isinstance(outcome, Failure):
-                answers[position] = add_outcome(answers[position], criterion, outcome, scorer)
+                has_score = scorer is Scorer.MODEL and study.failures_count
+                has_score = has_score or not (scorer is Scorer.NOBODY or isinstance(outcome, Failure))
+                answers[position] = add_outcome(answers[position], criterion, outcome, has_score=has_score)
     if judged:
         for position, answer in enumerate(answers):
             if answer.outcomes:
@@ -5927,9 +5930,9 @@ def judge_system(
     return GradedSystem(system, answers, judged)
 
 
-def add_outcome(answer: A, criterion: Criterion, outcome: Outcome | Decision, scorer: Scorer) -> A:
+def add_outcome(answer: A, criterion: Criterion, outcome: Outcome | Decision, *, has_score: bool) -> A:
     scores = answer.scores
-    if scorer is Scorer.MODEL or (scorer is Scorer.PEOPLE and not isinstance(outcome, Failure)):
+    if has_score:
         scores = {**scores, **criterion.score_outcome(outcome)}
         scores |= criterion.derive(answer, outcome.score)
     outcomes = {**answer.outcomes, criterion.name: outcome}
@@ -9545,7 +9548,7 @@ METHODS: Mapping[str, Method] = {
         decides=True,
         needs_similarity=True,
     ),
-    "llm_judge": Method("the judge's score by --protocol, from 0 to 1; a missing one counts 0"),
+    "llm_judge": Method("the judge's score by --protocol, from 0 to 1; the mean is of the judged answers"),
     "hybrid": Method(
         "by exact match or similarity, in between by the judge (sentence-transformers)", needs_similarity=True
     ),
@@ -9674,7 +9677,8 @@ def list_failures(study: Study[ItemAnswer], system: ItemSystem) -> list[WarningR
         failure = answer.find_failure(criterion)
         if failure:
             failures.append(f"{answer.id}: {criterion.prefix}{failure.reason}")
-    return list_warnings(system.name, [WarningRecord("judgements missing, each counts 0", failures)])
+    what = "each counts 0" if study.failures_count else "without a score"
+    return list_warnings(system.name, [WarningRecord(f"judgements missing, {what}", failures)])
 
 
 # -- The command
@@ -9877,6 +9881,7 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
             criteria=scales.criteria,
             asked=choice.asked,
             facets={"category": attrgetter("item.category")},
+            failures_count=False,
         )
         return AnswerInputs(
             options=options,
@@ -9929,10 +9934,16 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
         columns = set().union(*(scores.values for scores in group.table.systems.values()))
         compared = [inputs.scales.protocol.name, *[measure.name for measure in study.compared]]
         ranked_by = next((name for name in compared if name in columns), "")
-        ranks = rank_by_mean(systems, ranked_by)
+        obstacles = {name: scores.obstacles for name, scores in group.table.systems.items()}
+        complete = [system for system in systems if ranked_by not in obstacles[system.name]]
+        ranks: dict[str, int | None] = dict.fromkeys((system.title for system in systems), None)
+        ranks |= rank_by_mean(complete, ranked_by)
         systems.sort(key=lambda system: ranks[system.title] or math.inf)
         changes_since = find_changes(study, group, inputs.runs, inputs.gate)
-        means = {system.title: system.means for system in systems}
+        means = {}
+        for system in systems:  # A mean of the judged answers alone is none to compare with a threshold.
+            incomplete = dict.fromkeys(obstacles[system.name], NO_MEAN)
+            means[system.title] = {**system.means, **incomplete}
         thresholds = check_means(self.options, means, study.measures, needs_all=True)
         graded = GradedAnswers(
             inputs=inputs,
@@ -10545,17 +10556,21 @@ def summarize_categories(system: ItemSystem) -> dict[str, Any]:
 
 
 def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str, Any]:
-    """Return how verdicts were reached. What only a judge can tell is None if there was none."""
+    """Return how verdicts were reached. What only a judge can tell is None if there was none.
+
+    A missing judgement is no verdict: accuracy is that of the others.
+    """
     total = len(rows)
     counts = Counter(row["decision_method"] for row in rows)
     right = Counter(row["decision_method"] for row in rows if row["correct"])
+    n_decided = total - counts["no_llm"]
     verdicts = {
         "approved": right["llm"],
         "rejected": counts["llm"] - right["llm"],
-        "accuracy": right.total() / total,
-        "total_evaluated": total,
+        "accuracy": divide(right.total(), n_decided),
+        "total_evaluated": n_decided,
         "correct": right.total(),
-        "incorrect": total - right.total(),
+        "incorrect": n_decided - right.total(),
         "exact_match": {"count": right["exact"], "rate": right["exact"] / total},
         "semantic": {"count": counts["semantic"], "rate": counts["semantic"] / total},
         "llm_judged": {

@@ -299,13 +299,13 @@ def test_the_quality_protocol_scores_five_criteria(project: Project, serve: Serv
     assert fat["judge_scores"] == dict(zip(CRITERIA, (4, 3, 2, 5, 4), strict=True))
     shares = dict(zip(CRITERIA[:-1], (0.8, 0.6, 0.4, 1.0), strict=True))
     assert fat["scores"] == {"llm_judge": 0.8, **shares, "verifier_faithfulness": None}
-    assert (gas["judge_scores"], set(gas["scores"].values())) == (None, {0.0, None})
+    assert (gas["judge_scores"], set(gas["scores"].values())) == (None, {None})
     assert (set(blank["judge_scores"].values()), set(blank["scores"].values())) == ({1}, {0.2, None})
     fluency = results(project)["quality"]["fluency"]  # 5, 1 and 3
     assert (fluency["n"], fluency["mean"], fluency["normalized"]) == (3, 3.0, pytest.approx(3 / 5))
     assert fluency["ci95"] is None  # of fewer than five questions
     assert column(project, "faithful_to") == ["reference", "reference", "reference", "context"]
-    assert means(project)["fluency"] == pytest.approx((5 + 0 + 1 + 3) / 5 / 4)
+    assert means(project)["fluency"] == pytest.approx((5 + 1 + 3) / 5 / 3)
     prompts = {pasted(call): call for call in server.calls}
     assert pasted(prompts["sea"], "context reference") == "Lamps burned (x end) oil.\n\nAlways."
     for answer, basis in {"sea": "context reference", "fat": "reference"}.items():
@@ -370,23 +370,36 @@ def test_if_the_judge_is_unavailable_the_other_methods_are_written(lamps: Projec
 
 
 @pytest.mark.parametrize("protocol", ["verdict", "quality"])
-def test_a_failed_judgement_counts_0_and_is_asked_for_again(
+def test_a_failed_judgement_is_no_score_and_is_asked_for_again(
     project: Project, serve: Serve, protocol: str
 ) -> None:
-    """It has no verdict on a difference."""
+    """The mean is of the judged answers. The system has no rank, no verdict, and no threshold can be checked."""
     project.write("a.json", rows("fat", "gas"))
     project.write("b.json", rows("fat", "fat"))
     serve(by_answer({"fat": BEST_REPLY[protocol], "gas": UNUSABLE}))
     command = ("answers", "a.json", "b.json", *JUDGED, "--protocol", protocol)
     outcome = project.run(*command)
-    assert (outcome.code, mentions(outcome.err, "warning: a", "judgements missing", "2")) == (3, True)
+    assert (
+        outcome.code,
+        mentions(outcome.err, "warning: a", "judgements missing, without a score", "2"),
+    ) == (
+        3,
+        True,
+    )
     assert mentions(outcome.out.splitlines(), "a:", "judgements missing", "1")
+    assert [line.split()[:2] for line in outcome.out.splitlines()[6:8]] == [["1", "b"], ["n/a", "a"]]
     assert {row["verdict"] for row in results(project)["comparison"]} == {"judgements missing"}
-    assert scores(project, "llm_judge") == [1.0, 0.0]
-    assert set(means(project).values()) == {0.5}
+    assert scores(project, "llm_judge") == [1.0, None]
+    assert set(means(project).values()) == {1.0}
+    assert results(project)["measures"]["llm_judge"]["n"] == 1
+    if protocol == "verdict":
+        assert [results(project)[key] for key in ("correct", "total_evaluated", "accuracy")] == [1, 1, 1.0]
     assert results(project)["failed"] == ["2"]
     assert [failure is None for failure in column(project, "failure")] == [True, False]
     assert column(project, "correct") == [protocol == "verdict" or None, None]
+    outcome = project.run(*command, "--fail-under", "llm_judge=0.1", "--overwrite")
+    assert outcome.code == 3
+    assert mentions(outcome.err, "--fail-under llm_judge: cannot be compared: not measured for a")
     server = serve(BEST_REPLY[protocol])
     assert project.run(*command).code == 0
     assert (scores(project, "llm_judge"), len(server.calls)) == ([1.0, 1.0], 1)

@@ -475,7 +475,7 @@ def test_a_measure_and_a_judge_of_ones_own_for_rows(project: Project) -> None:
         measures={"cheap": lambda item: item.extra["cost"] < 2},
         protocol="fraction",
     )
-    expected = {"exact": 1 / 3, "keyword": 2 / 3, "f1": 5 / 9, "llm_judge": 1 / 3, "cheap": 1 / 3}
+    expected = {"exact": 1 / 3, "keyword": 2 / 3, "f1": 5 / 9, "llm_judge": 1 / 2, "cheap": 1 / 3}
     assert means_of(results) == pytest.approx(expected)
     assert [row["failure"] for row in results.rows()] == [None, "not judged by the function", None]
     assert project.files() == {}

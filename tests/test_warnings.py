@@ -244,7 +244,12 @@ WARNINGS: dict[str, tuple[Files, str, str, int, str]] = {
     ),
     "an answer of another type": (
         {"predictions": {"q001": answer("d1"), "q002": answer("d2", answer=["x"])}},
-        *(STRONG, "fields that cannot be read, counted as not given", 1, "q002: answer: Expected str, got array"),
+        *(
+            STRONG,
+            "fields that cannot be read, counted as not given",
+            1,
+            "q002: answer: Expected str, got array",
+        ),
     ),
     "all answers the same": (
         three(answer="No."),
