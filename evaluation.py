@@ -2735,6 +2735,10 @@ class ChangesSince(msgspec.Struct):
     file: InputFile  # the baseline
     table: Table  # of these questions, with the earlier run as one more system
     n_possible: int  # questions that the larger of the two has
+    needs_all: bool  # whether the gate cannot tell if a question of the baseline is gone
+    gone: Sequence[str] = ()  # questions
+    gold_changed: Sequence[str] = ()
+    new: Sequence[str] = ()
     changes: list[Difference] = []
     lost: list[str] = []  # titles of the measures that the system does not submit any more
 
@@ -2761,12 +2765,30 @@ class ChangesSince(msgspec.Struct):
         elif 2 * n_common < self.n_possible:
             common = f"{n_common} of {self.n_possible} questions"
             reasons.insert(0, f"only {common} are in common with the baseline, with the same gold")
+        if self.gone and self.needs_all:
+            reasons.append(self.describe_gone())
         return checks + [Check(line, obstacle=line) for line in prefix_lines(self.system, reasons)]
+
+    def describe_gone(self) -> str:
+        return (
+            f"{len(self.gone)} questions of the baseline are not there any more: {shorten_names(self.gone)}"
+        )
+
+    def list_warnings(self) -> list[WarningRecord]:
+        """Return which questions are left out of the comparison."""
+        lines = [self.describe_gone()] if self.gone and not self.needs_all else []
+        if self.gold_changed:
+            n_changed = len(self.gold_changed)
+            lines.append(
+                f"{n_changed} questions have other gold than in the baseline, and are not compared: "
+                f"{shorten_names(self.gold_changed)}"
+            )
+        return [WarningRecord(line, file=self.system) for line in lines]
 
     def list_notes(self) -> list[str]:
         """Return what differs, and is compared all the same."""
         now = self.table.systems[self.system].origins
-        notes = []
+        notes = [f"{len(self.new)} questions are new since the baseline"] if self.new else []
         for name, then in self.table.systems[BASELINE_SYSTEM].origins.items():
             if name in now and now[name].repeats != then.repeats:
                 repeats = f"{then.repeats} in the baseline, {now[name].repeats} now"
@@ -2784,12 +2806,21 @@ class ChangesSince(msgspec.Struct):
         }
 
 
+def list_change_warnings(changes_since: Mapping[str, ChangesSince]) -> list[WarningRecord]:
+    return list(flatten(since.list_warnings() for since in changes_since.values()))
+
+
 def list_change_checks(changes_since: Mapping[str, ChangesSince]) -> list[Check]:
     return list(flatten(since.list_checks() for since in changes_since.values()))
 
 
 def compare_with_earlier_runs(
-    today: Table, runs: Mapping[str, EarlierRun], measures: Iterable[Measure], gate: Collection[str]
+    today: Table,
+    runs: Mapping[str, EarlierRun],
+    measures: Iterable[Measure],
+    gate: Collection[str],
+    *,
+    needs_all: bool,
 ) -> dict[str, ChangesSince]:
     """Compare systems with earlier runs of these. Measures of the `gate` are tested for a drop."""
     titled = {measure.name: measure for measure in measures}
@@ -2798,7 +2829,8 @@ def compare_with_earlier_runs(
     for name in filter(runs.__contains__, today.systems):
         run = runs[name]
         n_possible = max(len(today.item_keys), len(run.item_keys))
-        since = ChangesSince(name, run.file, align_runs(today, name, run), n_possible)
+        since = ChangesSince(name, run.file, align_runs(today, name, run), n_possible, needs_all)
+        add_questions(since, today.item_keys, run.item_keys)
         for stored in run.measures:
             if run.scores.obstacles.get(stored.name) is not State.NOT_SUBMITTED:
                 add_change(since, titled.get(stored.name, stored), stored.name in gate)
@@ -2807,6 +2839,26 @@ def compare_with_earlier_runs(
         tested += [(since.table, change) for change in in_gate if not change.obstacle]
     test_differences(tested, is_one_sided=True)
     return changes_since
+
+
+def add_questions(since: ChangesSince, today: Sequence[ItemKey], before: Sequence[ItemKey]) -> None:
+    """Add the questions that only one run has, or that have other gold in the other one."""
+    since.gone, since.gold_changed = split_missing(before, today)
+    since.new, _ = split_missing(today, before)
+
+
+def split_missing(items: Sequence[ItemKey], others: Sequence[ItemKey]) -> tuple[list[str], list[str]]:
+    """Return the questions that others do not have, and those that they have with other gold."""
+    known = set(others)
+    questions = {item_key[0] for item_key in others}
+    golds = {item_key[:2] for item_key in others}  # The rest of a key numbers copies.
+    missing: list[str] = []
+    changed: list[str] = []
+    for item_key in items:
+        if item_key not in known:
+            has_other_gold = item_key[0] in questions and item_key[:2] not in golds
+            (changed if has_other_gold else missing).append(str(item_key[0]))
+    return missing, changed
 
 
 def align_runs(today: Table, name: str, earlier: EarlierRun) -> Table:
@@ -5883,9 +5935,9 @@ def list_requests(study: Study[A]) -> Iterator[Request]:
 class Scorer(Enum):
     """Who has scored a system's answers by a criterion.
 
-    What a model has missed counts 0 in a split, so that a lost call never helps. If people alone have scored, an answer
-    on which they have not decided has no score. If a model was to judge and nobody has, the answers say so:
-    that keeps points blank and the exit code at 3.
+    What a model has missed counts 0 in a split, so that a lost call never helps. If people alone have
+    scored, an answer on which they have not decided has no score. If a model was to judge and nobody has, the
+    answers say so: that keeps points blank and the exit code at 3.
     """
 
     MODEL = "model"
@@ -6030,14 +6082,19 @@ def slice_group(
 
 
 def find_changes(
-    study: Study[A], group: GradedGroup[A], runs: Mapping[str, EarlierRun], gate: Collection[str]
+    study: Study[A],
+    group: GradedGroup[A],
+    runs: Mapping[str, EarlierRun],
+    gate: Collection[str],
+    *,
+    needs_all: bool,
 ) -> dict[str, ChangesSince]:
     """Return the changes since a baseline of the systems that it has."""
     places = [places for name, places in group.places.items() if name in runs]
     if not places:
         return {}
     part = group.table.select(np.unique(np.concatenate(places)))
-    return compare_with_earlier_runs(part, runs, study.measures, gate)
+    return compare_with_earlier_runs(part, runs, study.measures, gate, needs_all=needs_all)
 
 
 # -- Options
@@ -7248,7 +7305,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         changes_since: dict[str, ChangesSince] = {}
         for submission, group in zip(inputs.submissions, groups, strict=True):
             submissions.append(GradedSubmission(submission, group.systems, group.differences))
-            changes_since |= find_changes(study, group, inputs.runs, inputs.gate)
+            changes_since |= find_changes(study, group, inputs.runs, inputs.gate, needs_all=False)
         graded = list(flatten(group.systems for group in groups))
         if not any(map(is_judged, graded)):
             session = msgspec.structs.replace(session, model="")
@@ -7360,7 +7417,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         return "\n".join(filter(None, lines))
 
     def list_remarks(self, graded: GradedSplit) -> list[WarningRecord]:
-        warnings = warn_about_unused(graded)
+        warnings = [*warn_about_unused(graded), *list_change_warnings(graded.changes_since)]
         generators: set[str] = set()
         for system in filter(is_judged, graded.systems):
             generators.update(list_generators(system.answers))
@@ -9939,7 +9996,7 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
         ranks: dict[str, int | None] = dict.fromkeys((system.title for system in systems), None)
         ranks |= rank_by_mean(complete, ranked_by)
         systems.sort(key=lambda system: ranks[system.title] or math.inf)
-        changes_since = find_changes(study, group, inputs.runs, inputs.gate)
+        changes_since = find_changes(study, group, inputs.runs, inputs.gate, needs_all=True)
         means = {}
         for system in systems:  # A mean of the judged answers alone is none to compare with a threshold.
             incomplete = dict.fromkeys(obstacles[system.name], NO_MEAN)
@@ -9991,7 +10048,7 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
             lines += warn_about_family(model, graded.inputs.generators)
         for system in graded.systems:
             lines += list_failures(graded.inputs.study, system)
-        return lines
+        return [*lines, *list_change_warnings(graded.changes_since)]
 
     def list_checks(self, graded: GradedAnswers) -> list[Check]:
         return graded.checks
@@ -10564,7 +10621,7 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str,
     counts = Counter(row["decision_method"] for row in rows)
     right = Counter(row["decision_method"] for row in rows if row["correct"])
     n_decided = total - counts["no_llm"]
-    verdicts = {
+    verdicts: dict[str, Any] = {
         "approved": right["llm"],
         "rejected": counts["llm"] - right["llm"],
         "accuracy": divide(right.total(), n_decided),
@@ -12746,7 +12803,7 @@ class Results(dict[str, dict[str, Any]]):
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dict per answer, with the columns of the CSV. What was not measured is None.
 
-        An answer whose judging failed has scores of 0, as in the means, and says why in `failure`.
+        An answer whose judging failed says why in `failure`. In a split its scores are 0, as in the means.
         """
         return [dict(row) for row in self._rows]
 

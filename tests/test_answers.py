@@ -778,6 +778,32 @@ def test_rows_are_paired_by_question_and_gold_answer(before: Project) -> None:
     assert outcome.code == 3
 
 
+def test_questions_of_the_baseline_that_are_gone_are_named(before: Project) -> None:
+    """A bot that crashes on the questions that it fails does not pass."""
+    before.write("a.json", [*eight(8)[:6], *rows("oil", question="Who?")])
+    assert before.run("answers", "a.json", "--overwrite").code == 0
+    before.write("before.json", results(before))
+    before.write("a.json", eight(8)[:5])
+    gone = "warning: a: 2 questions of the baseline are not there any more: what burns in lamp 6?, who?"
+    outcome = before.run(*GATED)
+    assert (outcome.code, gone in outcome.err) == (3, True)
+    outcome = before.run(*GATED, "--gate", "f1", "--fail-under", "exact=0.1")
+    assert (outcome.code, gone in outcome.err) == (3, True)
+
+
+def test_new_questions_and_changed_gold_are_said(before: Project) -> None:
+    before.write("a.json", [*eight(8), *rows("oil", question="Which?")])
+    assert before.run("answers", "a.json", "--overwrite").code == 0
+    before.write("before.json", results(before))
+    more = rows("oil", question="Which?", gold="gas") + rows("oil", question="Who?")
+    before.write("a.json", [*eight(8), *more])
+    outcome = before.run(*GATED)
+    changed_line = "a: 1 questions have other gold than in the baseline, and are not compared: which?"
+    assert (outcome.code, mentions(outcome.err, f"warning: {changed_line}")) == (0, True)
+    assert mentions(outcome.out.splitlines(), "a: 1 questions are new since the baseline")
+    assert results(before)["baseline"]["notes"] == ["1 questions are new since the baseline"]
+
+
 def test_what_nobody_judged_has_no_verdict(
     before: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -245,6 +245,8 @@ def test_questions_whose_gold_has_changed_are_left_out(six: Project) -> None:
     six.questions(*gold)
     outcome = compare(six)
     assert outcome.results["own"]["baseline"]["questions"] == 3
+    line = "own: 3 questions have other gold than in the baseline, and are not compared: q001, q002, q003"
+    assert f"warning: {line}" in outcome.err
     assert changes(outcome)["recall_at_5_pct"]["n"] == 3
     six.questions(*(question(f"d{n}", answer="New.") for n in range(1, 7)))
     outcome = compare(six)
@@ -253,6 +255,14 @@ def test_questions_whose_gold_has_changed_are_left_out(six: Project) -> None:
     verdicts = {row["verdict"] for row in changes(outcome).values()}
     assert verdicts == {"no question in common has it"}
     assert set(MEASURES) <= changes(outcome).keys()
+
+
+def test_a_struck_question_is_a_warning(six: Project) -> None:
+    keep_baseline(six)
+    six.questions(*(question(f"d{n}", question_id=f"q00{n}") for n in (1, 2, 3, 4, 6)))
+    outcome = compare(six)
+    line = "own: 1 questions of the baseline are not there any more: q005"
+    assert (outcome.code, f"warning: {line}" in outcome.err) == (0, True)
 
 
 def test_fewer_than_half_of_the_questions_in_common_is_incomplete(six: Project) -> None:
