@@ -1186,8 +1186,11 @@ def is_json(file: FileData) -> bool:
 def find_member(value: Any, path: str) -> tuple[Any, str]:
     """Return (what is at a path or None, how far the path goes if there is nothing).
 
-    A path has names, in any case, and positions, such as "results.0.text".
+    A path has names, in any case, and positions, such as "results.0.text". A member of that whole name counts
+    before the path.
     """
+    if isinstance(value, dict) and "." in path and value.get(path) is not None:
+        return value[path], ""
     done = ""
     for part in path.split("."):
         before = value
@@ -1210,21 +1213,6 @@ def describe_type(value: object) -> str:
     if isinstance(value, list):
         return "a list"
     return "an object" if isinstance(value, dict) else "a value"
-
-
-def pick_columns(row: Any, columns: Columns) -> Any:
-    """Return a row of another program with the fields that `columns` names; None if it has none of them."""
-    found = {field: find_member(row, path)[0] for field, path in columns.items() if field != "system"}
-    if not (found and isinstance(row, dict)):
-        return row
-    if all(map(is_missing, found.values())):
-        return None
-    if "gold" in columns and is_missing(found["gold"]):  # logs have other events beside
-        return None
-    names = map_names(Item)
-    replaced = set(map(fold_name, flatten(names[field] for field in found)))  # other names of the same fields
-    picked = {name: member for name, member in row.items() if fold_name(name) not in replaced}
-    return picked | {names[field][0]: member for field, member in found.items()}
 
 
 def list_rows(
@@ -5529,6 +5517,10 @@ class Command(Generic[Inputs, Graded]):
         """Read and check all input. Raises InputError with every problem, UsageError, or NothingToDo."""
         raise NotImplementedError
 
+    def list_notes(self, _inputs: Inputs) -> Sequence[str]:
+        """Return how the input was read."""
+        return []
+
     def list_warnings(self, _inputs: Inputs) -> Sequence[Message]:
         return []
 
@@ -5599,6 +5591,7 @@ class Command(Generic[Inputs, Graded]):
         # sees one can interrupt. Files are written before anything is printed about them. What is missing or
         # worse comes last, where it is seen, and worse (exit code 1) goes before incomplete (3).
         inputs = self.read()
+        console.note(*self.list_notes(inputs))
         console.warn(*self.list_warnings(inputs))
         if isinstance(self.options, JudgeOptions) and self.options.dry_run:
             console.print(f"Dry run: nothing is sent.\n{self.render_plan(inputs)}")
@@ -9450,6 +9443,44 @@ COLUMN_FIELDS = ("rows", "system", *(name for name in Item.__struct_fields__ if 
 ANSWER_COLUMNS = (
     *("id", "category", "input", "gold", "prediction", "correct", "reasoning", "decision_method", "failure"),
 )
+# The columns of other programs' files
+PRESETS: Mapping[str, Mapping[str, str]] = {
+    "inspect": {"rows": "samples", "question": "input", "gold": "target", "prediction": "output.completion"},
+    "promptfoo": {
+        "rows": "results.results",
+        "question": "vars.question",
+        "gold": "testCase.assert.0.value",
+        "prediction": "response.output",
+        "system": "provider.id",
+    },
+    "deepeval": {
+        "rows": "testCases",
+        "question": "input",
+        "gold": "expectedOutput",
+        "prediction": "actualOutput",
+        "context": "retrievalContext",
+    },
+    "lm-eval": {
+        "question": "doc.question",
+        "gold": "target",
+        "prediction": "filtered_resps.0",
+        "id": "doc_id",
+        "system": "filter",
+    },
+    "ragas": {
+        "question": "user_input",
+        "gold": "reference",
+        "prediction": "response",
+        "context": "retrieved_contexts",
+    },
+    "MLflow": {"question": "inputs", "gold": "ground_truth", "prediction": "outputs"},
+    "LangSmith": {
+        "question": "inputs.question",
+        "gold": "reference_outputs.answer",
+        "prediction": "outputs.answer",
+    },
+    "Langfuse": {"question": "input", "gold": "expectedOutput", "prediction": "output"},
+}
 
 
 class ItemAnswer(Answer):
@@ -9741,12 +9772,16 @@ def list_failures(study: Study[ItemAnswer], system: ItemSystem) -> list[WarningR
 # -- The command
 
 
-def parse_column(text: str) -> tuple[str, str]:
+def parse_column(text: str) -> list[tuple[str, str]]:
+    """Return the columns that a text names: one, or those of a preset."""
+    presets = {name.casefold(): list(columns.items()) for name, columns in PRESETS.items()}
+    if text.casefold() in presets:
+        return presets[text.casefold()]
     field, _, path = text.partition("=")
     if field not in COLUMN_FIELDS or not path:
         known = f"{', '.join(COLUMN_FIELDS)}{suggest(field, COLUMN_FIELDS)}"
-        raise argparse.ArgumentTypeError(f"expected FIELD=NAME, of {known}")
-    return field, path
+        raise argparse.ArgumentTypeError(f"expected FIELD=NAME, of {known}; or one of {', '.join(PRESETS)}")
+    return [(field, path)]
 
 
 class StudyOptions(Options):
@@ -9773,9 +9808,10 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
     follows_journal = False
 
     files: Sequence[str] = option((), "answers, or a split", "files", nargs="+", metavar="FILE")
-    columns: Sequence[tuple[str, str]] = option(
+    given_columns: Sequence[Sequence[tuple[str, str]]] = option(
         (),
-        "other names of fields, as in gold=Soll rows=results.items",
+        "other names of fields, as in gold=Soll rows=results.items, or a preset as below",
+        "--columns",
         nargs="+",
         type=parse_column,
         metavar="FIELD=NAME",
@@ -9794,6 +9830,15 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
     sources: Mapping[str, FileData] = MappingProxyType({})
     functions: Mapping[str, ItemFunction] = MappingProxyType({})
     folder = ""  # where the journal is
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """Return field and path of each column; of equal fields the last one counts."""
+        return list(dict(flatten(self.given_columns)).items())
+
+    @property
+    def needs_gold(self) -> bool:
+        return bool(self.methods) or self.reference_check
 
     @property
     def methods(self) -> list[str]:
@@ -9817,6 +9862,8 @@ def explain_answers() -> str:
     }
     for field, text in fields.items():
         rows.append(textwrap.fill(f"  {field:18} {text}", CONSOLE_WIDTH, subsequent_indent=" " * 21))
+    text = f"  {'presets':18} of --columns, for files of these programs: {', '.join(PRESETS)}"
+    rows.append(textwrap.fill(text, CONSOLE_WIDTH, subsequent_indent=" " * 21))
     return "\n".join(rows)
 
 
@@ -9826,6 +9873,7 @@ class AnswerInputs(NamedTuple):
     options: AnswerOptions
     study: Study[ItemAnswer]
     files: Mapping[str, str]  # system -> its results file
+    readings: Mapping[str, Reading]  # system -> how its file was read
     setup: Mapping[str, Any]  # what scores rest on
     report_stem: str
     model: str  # the judge
@@ -9835,6 +9883,10 @@ class AnswerInputs(NamedTuple):
     tuning: Tuning | None
     runs: Mapping[str, EarlierRun]
     gate: Sequence[str]
+
+    @property
+    def has_all(self) -> bool:
+        return not any(reading.ungraded or reading.repeated for reading in self.readings.values())
 
 
 class AnswerScales(NamedTuple):
@@ -9885,9 +9937,10 @@ class GradedAnswers(NamedTuple):
         return system.title in self.inputs.study.asked
 
     @property
-    def has_failures(self) -> bool:
+    def is_complete(self) -> bool:
         pairs = itertools.product(self.inputs.study.criteria, self.systems)
-        return bool(self.why_not) or any(system.find_missing(criterion) for criterion, system in pairs)
+        is_judged = not any(system.find_missing(criterion) for criterion, system in pairs)
+        return self.inputs.has_all and is_judged and not (self.why_not or list_imperfect(self))
 
 
 class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
@@ -9944,6 +9997,7 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
             options=options,
             study=study,
             files=results,
+            readings={file.name: file.reading for file in files if file.reading},
             setup=setup,
             report_stem=stem,
             model=model,
@@ -9965,6 +10019,12 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
         if inputs.choice or len(names) > USUAL_JUDGE_TOP:
             messages += self.render_plan(inputs).splitlines()
         return messages
+
+    def list_notes(self, inputs: AnswerInputs) -> list[str]:
+        return list(dict.fromkeys(reading.describe() for reading in inputs.readings.values()))
+
+    def has_all_input(self, inputs: AnswerInputs) -> bool:
+        return inputs.has_all
 
     def list_requests(self, inputs: AnswerInputs) -> Iterator[Request]:
         return list_requests(inputs.study)
@@ -10054,7 +10114,7 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
         return graded.checks
 
     def is_complete(self, graded: GradedAnswers) -> bool:
-        return not (graded.has_failures or list_imperfect(graded))
+        return graded.is_complete
 
 
 def add_unjudged_means(study: Study[ItemAnswer], system: ItemSystem) -> ItemSystem:
@@ -10246,6 +10306,7 @@ class AnswerFile(NamedTuple):
     items: list[Item]
     warnings: Sequence[WarningRecord] = ()
     part: str = ""  # the system, if the file has several
+    reading: Reading | None = None  # of a file that is no split
 
     @property
     def item_keys(self) -> list[ItemKey]:
@@ -10306,66 +10367,210 @@ def read_split_answers(name: str, problems: Problems) -> list[AnswerFile]:
     return files
 
 
+class Layout(NamedTuple):
+    """Which columns of a file have the fields of its rows: the same for all rows."""
+
+    columns: Mapping[str, str]  # field -> column, or the path to it
+    named: Collection[str]  # fields that --columns names
+    system: str = ""  # the column that tells systems apart
+
+    def pick(self, row: Fields) -> Fields:
+        """Return a row by the names of fields, with what belongs to no field."""
+        names = map_names(Item)
+        decided = {fold_name(name) for field in self.columns for name in names[field]}
+        decided.add("answer")
+        picked = {name: value for name, value in row.items() if fold_name(name) not in decided}
+        for field, column in self.columns.items():
+            picked[names[field][0]] = find_member(row, column)[0]
+        return picked
+
+
+def decide_layout(
+    file: FileData, rows: Sequence[JsonRow], options: AnswerOptions, problems: Problems
+) -> Layout:
+    """Decide what each column of a file means. Of several names of a field that with most values counts."""
+    given = {field: path for field, path in options.columns if field != "rows"}
+    for field, path in list(given.items()) if rows else ():
+        ends = [find_member(row.data, path)[1] for row in rows]
+        if not all(ends):
+            continue
+        del given[field]
+        in_preset = any(columns.get(field) == path for columns in PRESETS.values())
+        if not in_preset or field in ("gold", "prediction"):
+            problems.append(Problem(file.name, f"--columns {field}={path}: {max(ends, key=len)}"))
+    named = {field: path for field, path in given.items() if field != "system"}
+    known = index_names(Item)
+    present: dict[str, str] = {}  # accepted name -> column
+    counts: Counter[str] = Counter()  # accepted name -> rows that have a value
+    values: dict[str, set[str]] = {"system": set(), "model": set()}
+    for row in rows:
+        for column, value in only_dict(row.data).items():
+            name = known.get(fold_name(column), fold_name(column))
+            present.setdefault(name, column)
+            counts[name] += not is_missing(value)
+            if name in values and not is_missing(value):
+                values[name].add(format_compact(value))
+    columns = dict(named)
+    for field, names in map_names(Item).items():
+        found = [name for name in names if name in present]
+        if field not in (*columns, "answer", "extra") and found:
+            columns[field] = present[max(found, key=lambda name: counts[name])]
+    if "answer" in present:
+        has_gold = not {"gold", "options"}.isdisjoint(columns)
+        is_gold = not has_gold and (options.needs_gold or "prediction" in columns)
+        columns.setdefault("gold" if is_gold else "prediction", present["answer"])
+    system = given.get("system", "")
+    several = [present[name] for name, found in values.items() if len(found) > 1]
+    return Layout(columns, set(named), system or next(iter(several), ""))
+
+
+class Reading(NamedTuple):
+    """How a file was read."""
+
+    file: str
+    n_rows: int
+    systems: Sequence[str]
+    layout: Layout
+    ungraded: Mapping[str, Sequence[str]]  # reason -> places of rows
+    repeated: Sequence[str]  # IDs that a system has more than once
+
+    def describe(self) -> str:
+        text = f"{self.file}: {self.n_rows:,} row{'s' if self.n_rows != 1 else ''}"
+        if self.layout.system:
+            text += f" of {len(self.systems)} systems ({self.layout.system})"
+        parts = []
+        for field in sorted(self.layout.columns, key=lambda field: field not in SHOWN_FIELDS):
+            column = self.layout.columns[field]
+            if field in SHOWN_FIELDS or column != field:
+                how = " (--columns)" if field in self.layout.named else ""
+                parts.append(f"{'answer' if field == 'prediction' else field}: {column}{how}")
+        return f"{text}; {', '.join(parts)}"
+
+    def build_block(self) -> dict[str, Any]:
+        return {
+            "file": self.file,
+            "rows": self.n_rows,
+            "systems": self.systems,
+            "system_column": self.layout.system or None,
+            "columns": self.layout.columns,
+            "not_graded": self.ungraded,
+            "repeated_ids": self.repeated,
+        }
+
+    def list_warnings(self) -> list[WarningRecord]:
+        warnings = [
+            WarningRecord(f"{reason}, not graded", places) for reason, places in self.ungraded.items()
+        ]
+        repeated = WarningRecord("IDs that occur more than once in a system", self.repeated)
+        return list_warnings(self.file, [*warnings, repeated])
+
+
+SHOWN_FIELDS = ("question", "gold", "prediction")  # in a line on how a file was read
+
+
 def read_answer_file(
     name: str, file: FileData, options: AnswerOptions, problems: Problems
 ) -> list[AnswerFile]:
-    """Read the answers in a file: of one system, or of those that --columns tells apart."""
+    """Read the answers in a file, of one system or of several."""
     own_problems: Problems = []
-    by_system, left_out = pick_rows(file, dict(options.columns), own_problems)
-    rows = list(flatten(by_system.values()))
+    rows = list_item_rows(file, own_problems, dict(options.columns))
+    layout = decide_layout(file, rows, options, own_problems)
+    by_system, ungraded = sort_rows(rows, layout, options)
+    if rows and not own_problems:
+        check_layout(file, rows, layout, options, own_problems)
+    if not (rows or own_problems or file.data is None):
+        own_problems.append(Problem(file.name, "no rows", 1))
+    item_type = Item if options.needs_gold else OpenItem
+    items = {system: parse_items(own_rows, own_problems, item_type) for system, own_rows in by_system.items()}
+    if rows and not (by_system or own_problems):
+        reasons = [f"{reason}: {shorten_names(places)}" for reason, places in ungraded.items()]
+        own_problems.append(Problem(file.name, f"no row can be graded: {'; '.join(reasons)}", 1))
+    preset = find_preset(file) if own_problems and not options.columns else ""
+    if preset:
+        text = f"looks like a log of {preset}: say --columns {preset}"
+        own_problems.insert(0, Problem(file.name, text))
+    problems += own_problems
+    repeated = []
+    for own_items in items.values() if "id" in layout.columns else ():
+        repeated += find_repeated(item.id for item in own_items)
+    reading = Reading(file.name, len(rows), list(items), layout, ungraded, repeated)
     known = {folded: name for folded, name in index_names(Item).items() if name != "extra"}
     sample = {row.place: rename_fields(Item, only_dict(row.data)) for row in rows[:SAMPLE_SIZE]}
-    lacking = "rows without a gold answer, or any field, that --columns names, left out"
-    oddities = [WarningRecord(lacking, left_out), *find_unknown_fields(sample, known, "rows")]
-    item_type = Item if options.methods or options.reference_check else OpenItem
+    oddities = list_warnings(file.name, find_unknown_fields(sample, known, "rows"))
     is_judged = bool(options.criteria) or not all(METHODS[name].score for name in options.methods)
     files = []
-    for system, own_rows in by_system.items():
-        items = parse_items(own_rows, own_problems, item_type)
-        without_question = [item.id for item in items if is_judged and not item.question]
-        missing = WarningRecord("rows without a question", without_question)
-        warnings = list_warnings(file.name, [*oddities, missing])
-        files.append(AnswerFile(system or name, file.source, items, warnings, system))
-    problems += own_problems
-    is_answered = any(item.prediction for row in files for item in row.items)
-    fields = set(flatten(sample.values()))
-    has_field = not fields.isdisjoint(Item.aliases["prediction"])
-    has_field = has_field or ("answer" in fields and not fields.isdisjoint(GOLD_NAMES))
-    if rows and not (is_answered or has_field or options.reference_check or own_problems):
-        names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
-        found = shorten_names(list(only_dict(rows[0].data)))
-        advice = "see generate, --reference-check and --columns"
-        text = f"no row has a system's answer, as {names}; found {found}: {advice}"
-        problems.append(Problem(file.name, text, 1))
+    for system, own_items in items.items():
+        without_question = [item.id for item in own_items if is_judged and not item.question]
+        missing = list_warnings(file.name, [WarningRecord("rows without a question", without_question)])
+        warnings = [*reading.list_warnings(), *list_lacking(rows, layout, file), *oddities, *missing]
+        files.append(AnswerFile(system or name, file.source, own_items, warnings, system, reading))
     return files
 
 
-def pick_rows(
-    file: FileData, columns: dict[str, str], problems: Problems
-) -> tuple[dict[str, list[JsonRow]], list[str]]:
-    """Return (rows by system, the places of rows that are left out), with the fields that `columns` names."""
-    rows = list_item_rows(file, problems, columns)
-    columns.pop("rows", None)
-    for field, path in columns.items() if rows else ():
-        ends = [find_member(row.data, path)[1] for row in rows]
-        if all(ends):
-            problems.append(Problem(file.name, f"--columns {field}={path}: {max(ends, key=len)}"))
-    left_out = []
+def sort_rows(
+    rows: Sequence[JsonRow], layout: Layout, options: AnswerOptions
+) -> tuple[dict[str, list[JsonRow]], dict[str, list[str]]]:
+    """Return the rows to grade by system, and the places of the others by reason."""
     by_system: dict[str, list[JsonRow]] = defaultdict(list)
+    ungraded: dict[str, list[str]] = defaultdict(list)
     for row in rows:
-        picked = pick_columns(row.data, columns)
-        system = find_member(row.data, columns["system"])[0] if "system" in columns else ""
-        if picked is None:
-            left_out.append(row.place)
+        if not isinstance(row.data, dict):
+            by_system[""].append(row)  # parsing it says what is wrong
+            continue
+        picked = layout.pick(row.data)
+        name = find_member(row.data, layout.system)[0] if layout.system else ""
+        system = format_plain(name) or ""
+        named = [map_names(Item)[field][0] for field in SHOWN_FIELDS if field in layout.named]
+        if options.needs_gold and all(is_missing(picked.get(field)) for field in GOLD_FIELDS):
+            ungraded["no gold answer"].append(row.place)
+        elif named and all(is_missing(picked.get(field)) for field in named):
+            ungraded["nothing that --columns names"].append(row.place)
+        elif layout.system and not system.strip():
+            ungraded[f"no {layout.system}"].append(row.place)
         else:
-            by_system[format_plain(system) or ""].append(row._replace(data=picked))
-    if len(by_system) > 1 and "" in by_system:
-        places = shorten_names([row.place for row in by_system[""]])
-        problems.append(Problem(file.name, f"rows without {columns['system']}: {places}"))
-    if not (by_system or problems or file.data is None):
-        text = "no rows with all that --columns names" if rows else "no rows"
+            by_system[system].append(row._replace(data=picked))
+    return by_system, ungraded
+
+
+GOLD_FIELDS = (Item.aliases["gold"][0], Item.aliases["options"][0])
+
+
+def check_layout(
+    file: FileData, rows: Sequence[JsonRow], layout: Layout, options: AnswerOptions, problems: Problems
+) -> None:
+    """Add a problem if no column has gold answers that are needed, or answers of a system."""
+    found = shorten_names(list(only_dict(rows[0].data)))
+    if options.needs_gold and {"gold", "options"}.isdisjoint(layout.columns):
+        names = f"{', '.join(Item.aliases['gold'])}, answer or ground_truths"
+        advice = "name it with --columns gold=, or use --criteria"
+        problems.append(rows[0].report(f"no gold answer, as {names}; found {found}; {advice}"))
+    elif "prediction" not in layout.columns and not options.reference_check:
+        names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
+        advice = "see generate, --reference-check and --columns"
+        text = f"no row has a system's answer, as {names}; found {found}: {advice}"
         problems.append(Problem(file.name, text, 1))
-    return by_system, left_out
+
+
+def list_lacking(rows: Sequence[JsonRow], layout: Layout, file: FileData) -> list[WarningRecord]:
+    """Return a warning for each optional column that --columns names and rows do not have."""
+    warnings = []
+    for field in sorted(set(layout.named).difference(SHOWN_FIELDS)):
+        column = layout.columns[field]
+        places = [row.place for row in rows if is_missing(find_member(row.data, column)[0])]
+        warnings.append(WarningRecord(f"rows without {column} ({field})", places))
+    return list_warnings(file.name, warnings)
+
+
+def find_preset(file: FileData) -> str:
+    """Return the preset whose rows, gold answers and answers a file has; "" if none fits."""
+    for name, columns in PRESETS.items():
+        rows = list_item_rows(file, [], {"rows": columns["rows"]} if "rows" in columns else {})
+        fields = [columns["gold"], columns["prediction"]]
+        if any(
+            all(find_member(row.data, path)[0] is not None for path in fields) for row in rows[:SAMPLE_SIZE]
+        ):
+            return name
+    return ""
 
 
 # -- Results of earlier runs
@@ -10485,7 +10690,7 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
     results: dict[str, Any] = {
         "configuration": system.title,
         "setup": inputs.setup,
-        "complete": not (graded.has_failures or list_imperfect(graded)),  # Otherwise a run tries again.
+        "complete": graded.is_complete,  # Otherwise a run tries again.
         "measures": summarize_columns(system.answers, system.means),
         "by_category": summarize_categories(system),
     }
@@ -10509,6 +10714,8 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
         results["flagged"] = list_ids(system.flagged)
     if system.title in graded.changes_since:
         results["baseline"] = graded.changes_since[system.title].build_block()
+    if system.title in inputs.readings:
+        results["read"] = inputs.readings[system.title].build_block()
     results["warnings"] = describe_warnings([*system.system.warnings, *list_answer_warnings(graded, system)])
     results["detailed_results"] = rows
     results["comparison"] = list_differences(graded.differences, system.title)
@@ -12913,7 +13120,9 @@ def grade_answers(
     options = AnswerOptions(
         protocol=check_name("protocol", protocol, ANSWER_PROMPTS),
         criteria=list_criterion_values(criteria),
-        columns=[(check_name("field", field, COLUMN_FIELDS), path) for field, path in columns.items()],
+        given_columns=[
+            [(check_name("field", field, COLUMN_FIELDS), path)] for field, path in columns.items()
+        ],
         repeats=repeats,
         baseline=None if baseline is None else str(baseline),
         functions=measures,

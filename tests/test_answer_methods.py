@@ -24,7 +24,7 @@ Cases = Mapping[str, tuple[Row, float | None]]  # a row and its score
 def grade(project: Project, rows: object, *options: str, file: str = "a.json") -> Any:
     """Grade these rows and return the results."""
     project.write(file, json.dumps(rows) if isinstance(rows, list) else rows)
-    outcome = project.run("answers", file, "--overwrite", *options)
+    outcome = project.run("answers", file, "--overwrite", "--quiet", *options)
     assert (outcome.code, outcome.err) == (0, [])
     return project.read("a_answers.json")
 
@@ -93,8 +93,9 @@ FIELDS: dict[str, tuple[Row, Row]] = {
 
 
 def test_fields(project: Project) -> None:
-    rows = grade(project, [fields for fields, _ in FIELDS.values()])["detailed_results"]
-    for (name, (_, expected)), row in zip(FIELDS.items(), rows, strict=True):
+    for name, (fields, expected) in FIELDS.items():
+        other = {} if "prediction" in expected else {"generated_answer": "-"}
+        [row] = grade(project, [fields | other])["detailed_results"]
         assert {field: row[field] for field in expected} == expected, name
 
 
@@ -130,12 +131,12 @@ PROBLEMS: dict[str, tuple[object, str]] = {  # content of a file, and what its p
         no_gold("question, response"),
     ),
     "blank.json": (
-        [{"expected_answer": " ", "gold": "a", "answer": "b"}],
-        no_gold("expected_answer, gold, answer"),
+        [{"expected_answer": " ", "answer": "b"}, {"expected_answer": None, "answer": "c"}],
+        ":1: no row can be graded: no gold answer: [0], [1]",
     ),
     "none.json": (
         [{"ground_truths": [], "answer": "b"}],
-        no_gold("ground_truths, answer"),
+        ":1: no row can be graded: no gold answer: [0]",
     ),
     "no answer.json": ([{"reference": "a"}], f":1: {NO_ANSWER}"),
     "utf-16.csv": ("gold,output\nÖl,Öl\n".encode("utf-16"), f":1: not UTF-8: byte 0xff{NOT_UTF8}"),
@@ -151,14 +152,14 @@ PROBLEMS: dict[str, tuple[object, str]] = {  # content of a file, and what its p
         ":2: latency_ms: Expected int | float | null, got str",
     ),
     "no text.json": (
-        [{"gold": "a", "context": ["x", {"id": 5}]}],
+        [{"gold": "a", "output": "b", "context": ["x", {"id": 5}]}],
         ": [0]: context: expected a text, or an object with text",
     ),
 }
 
 
 def test_the_problems_of_all_files_are_named_with_row_and_field(project: Project) -> None:
-    """A blank gold answer is no reason to take another field."""
+    """A blank gold answer is no reason to take the system's answer."""
     for name, (content, _) in PROBLEMS.items():
         project.write(name, content)
     problems = [f"{name}{problem}" for name, (_, problem) in PROBLEMS.items()]
@@ -192,19 +193,19 @@ EVALS = [
     {"type": "match", "sample_id": "s1", "data": {"expected": "Oil", "picked": "oil"}},
     {"type": "match", "sample_id": "s2", "data": {"expected": ["Bob"], "picked": "Ann"}},
 ]
-OTHER_TOOLS: dict[str, tuple[str, object, str, str]] = {  # a file, its columns, the rows that are left out
+OTHER_TOOLS: dict[str, tuple[str, object, str, str]] = {  # a file, its columns, and what is not graded
     "promptfoo's results": (
         "a.json",
         PROMPTFOO,
         "rows=results.results question=vars.q gold=assert.value prediction=response.output",
-        "1, e.g. [2]",
+        "no gold answer, not graded: 1, e.g. [2]",
     ),
     "inspect's logs": ("a.json", INSPECT, "rows=samples gold=target prediction=output.completion", ""),
     "OpenAI's evals": (
         "a.jsonl",
         json_lines(*EVALS),
         "question=data.prompt.0.content gold=data.expected prediction=data.picked",
-        "2, e.g. line 1",
+        "no gold answer, not graded: 2, e.g. line 1",
     ),
     "one name that is ours": ("a.csv", "Input,Soll,answer\nWhat?,Oil,oil\nWho?,Bob,Ann\n", "gold=Soll", ""),
     "a table": (
@@ -216,22 +217,252 @@ OTHER_TOOLS: dict[str, tuple[str, object, str, str]] = {  # a file, its columns,
 }
 
 
-@table("name, content, columns, left_out", OTHER_TOOLS)
+PANDAS = [
+    {"question": "What?", "ground_truth": "Oil", "answer": "oil"},
+    {"question": "Who?", "ground_truth": None, "answer": "Ann"},
+    {"question": "When?", "ground_truth": float("nan"), "answer": "1902"},
+    {"question": "Why?", "ground_truth": "Rain", "answer": "rain"},
+]
+
+
+def test_what_a_column_means_holds_for_every_row(project: Project) -> None:
+    """A gap in the gold answers does not make the system's answer gold. The row is named; the exit code is 3."""
+    project.write("a.json", json.dumps(PANDAS))
+    outcome = project.run("answers", "a.json")
+    line = "a.json: 4 rows; question: question, gold: ground_truth, answer: answer"
+    assert outcome.err[:2] == [line, "warning: a.json: no gold answer, not graded: 2, e.g. [1]"]
+    assert outcome.code == 3
+    results = project.read("a_answers.json")
+    assert [row["prediction"] for row in results["detailed_results"]] == ["oil", "rain"]
+    assert results["measures"]["exact"]["mean"] == 1.0
+    assert results["complete"] is False
+    assert results["read"] == {
+        "file": "a.json",
+        "rows": 4,
+        "systems": [""],
+        "system_column": None,
+        "columns": {"question": "question", "gold": "ground_truth", "prediction": "answer"},
+        "not_graded": {"no gold answer": ["[1]", "[2]"]},
+        "repeated_ids": [],
+    }
+
+
+GAPS: dict[str, Row] = {  # second rows that have no gold answer
+    "no column": {"question": "What fell?", "prediction": "snow"},
+    "an empty list": {"question": "What fell?", "gold": [], "prediction": "snow"},
+    "a blank": {"question": "What fell?", "gold": " ", "prediction": "snow"},
+    "NaN": {"question": "What fell?", "gold": float("nan"), "prediction": "snow"},
+    "another name of it": {"question": "What fell?", "gold": None, "expected": "Snow", "answer": "Rain"},
+}
+
+
+@table("row", GAPS)
+def test_a_row_without_a_gold_answer_is_named(project: Project, row: Row) -> None:
+    project.write("a.json", json.dumps([{"question": "What?", "gold": "Oil", "prediction": "oil"}, row]))
+    outcome = project.run("answers", "a.json")
+    assert (outcome.code, mentions(outcome.err, "a.json: no gold answer, not graded: 1, e.g. [1]")) == (
+        3,
+        True,
+    )
+    assert project.read("a_answers.json")["measures"]["exact"]["n"] == 1
+
+
+def test_of_two_names_of_a_field_the_one_with_more_values_counts(project: Project) -> None:
+    rows = [
+        {"expected": "Oil", "gold": None, "output": "oil"},
+        {"expected": "Bob", "gold": "Ann", "output": "Ann"},
+        {"expected": "Rain", "gold": None, "output": "rain"},
+    ]
+    results = grade(project, rows)
+    assert [row["gold"] for row in results["detailed_results"]] == ["Oil", "Bob", "Rain"]
+
+
+def test_an_optional_column_costs_no_row(project: Project) -> None:
+    rows = [{"gold": "a", "output": "a", "human": "yes"}, *[{"gold": "a", "output": "b"}] * 9]
+    project.write("a.json", rows)
+    outcome = project.run("answers", "a.json", "--columns", "correct=human")
+    assert (outcome.code, project.read("a_answers.json")["measures"]["exact"]["n"]) == (0, 10)
+    assert mentions(outcome.err, "warning: a.json: rows without human (correct): 9, e.g. [1]")
+
+
+@pytest.mark.parametrize("column", ["system", "model"])
+def test_a_column_of_systems_tells_them_apart(project: Project, column: str) -> None:
+    rows = [
+        {"id": place, "question": f"{place}?", "gold": "a", "output": answer, column: name}
+        for place in range(3)
+        for name, answer in (("big", "a"), ("small", "b"), ("tiny", "c"))
+    ]
+    project.write("log.json", rows)
+    outcome = project.run("answers", "log.json")
+    line = f"log.json: 9 rows of 3 systems ({column}); question: question, gold: gold, answer: output"
+    assert (outcome.code, outcome.err) == (0, [line])
+    assert [
+        project.read(f"log_{name}_answers.json")["measures"]["exact"]["mean"] for name in ("big", "tiny")
+    ] == [
+        1.0,
+        0.0,
+    ]
+
+
+def test_an_id_that_repeats_within_a_system_is_named(project: Project) -> None:
+    """As by a program that logs a question once for each filter."""
+    rows = [
+        {"id": f"q{place}", "question": f"{place}?", "gold": "a", "output": answer, "filter": name}
+        for place in range(2)
+        for name, answer in (("strict", "b"), ("loose", "a"))
+    ]
+    project.write("a.json", rows)
+    outcome = project.run("answers", "a.json")
+    assert outcome.code == 3
+    assert mentions(outcome.err, "warning: a.json: IDs that occur more than once in a system: 2, e.g. q0")
+    outcome = project.run("answers", "a.json", "--columns", "system=filter")
+    assert outcome.code == 0
+    assert project.read("a_loose_answers.json")["measures"]["exact"]["mean"] == 1.0
+
+
+def test_a_whole_name_counts_before_a_path(project: Project) -> None:
+    project.write("a.csv", "inputs.q,reference.answer,output\nWhat?,Oil,oil\n")
+    assert (
+        project.run("answers", "a.csv", "--columns", "gold=reference.answer", "question=inputs.q").code == 0
+    )
+    [row] = project.read("a_answers.json")["detailed_results"]
+    assert (row["input"], row["gold"], row["correct"]) == ("What?", "Oil", True)
+
+
+def write_promptfoo(question: str, gold: str, answer: str, provider: str) -> Row:
+    return {
+        "vars": {"question": question},
+        "testCase": {"assert": [{"type": "equals", "value": gold}]},
+        "response": {"output": answer},
+        "provider": {"id": provider},
+    }
+
+
+def write_inspect(number: int, question: str, gold: str, answer: str) -> Row:
+    return {"id": number, "epoch": 1, "input": question, "target": gold, "output": {"completion": answer}}
+
+
+def write_lm_eval(number: int, gold: str, answer: str, name: str) -> Row:
+    doc = {"question": f"{number}?", "answer": gold}
+    return {"doc_id": number, "doc": doc, "target": gold, "filtered_resps": [answer], "filter": name}
+
+
+PRESETS: dict[str, tuple[str, object, str]] = {  # a file as the program writes it, and the systems' answers
+    "inspect": (
+        "a.json",
+        {
+            "eval": {"model": "m"},
+            "samples": [write_inspect(1, "What?", "Oil", "oil"), write_inspect(2, "Who?", "Bob", "Ann")],
+        },
+        "a_answers.json",
+    ),
+    "promptfoo": (
+        "a.json",
+        {
+            "results": {
+                "results": [
+                    write_promptfoo("What?", "Oil", "oil", "openai:a"),
+                    write_promptfoo("Who?", "Bob", "Ann", "openai:a"),
+                    write_promptfoo("What?", "Oil", "fat", "groq:b"),
+                ]
+            }
+        },
+        "a_openai-a_answers.json",
+    ),
+    "deepeval": (
+        "a.json",
+        {
+            "testCases": [
+                {"name": "1", "input": "What?", "actualOutput": "oil", "expectedOutput": "Oil"},
+                {"name": "2", "input": "Who?", "actualOutput": "Ann", "expectedOutput": "Bob"},
+            ],
+            "metricsScores": [{"metric": "x"}],
+        },
+        "a_answers.json",
+    ),
+    "lm-eval": (
+        "samples.jsonl",
+        json_lines(
+            write_lm_eval(0, "7", "7", "strict-match"),
+            write_lm_eval(0, "7", "8", "flexible-extract"),
+            write_lm_eval(1, "9", "3", "strict-match"),
+        ),
+        "samples_strict-match_answers.json",
+    ),
+    "ragas": (
+        "a.jsonl",
+        json_lines(
+            {"user_input": "What?", "retrieved_contexts": ["Oil."], "response": "oil", "reference": "Oil"},
+            {"user_input": "Who?", "retrieved_contexts": [], "response": "Ann", "reference": "Bob"},
+        ),
+        "a_answers.json",
+    ),
+    "MLflow": (
+        "a.json",
+        {
+            "columns": ["inputs", "ground_truth", "outputs"],
+            "data": [["What?", "Oil", "oil"], ["Who?", "Bob", "Ann"]],
+        },
+        "a_answers.json",
+    ),
+    "LangSmith": (
+        "a.csv",
+        "inputs.question,outputs.answer,reference_outputs.answer\nWhat?,oil,Oil\nWho?,Ann,Bob\n",
+        "a_answers.json",
+    ),
+    "Langfuse": (
+        "a.json",
+        [
+            {"id": "t1", "input": "What?", "output": "oil", "expectedOutput": "Oil"},
+            {"id": "t2", "input": "Who?", "output": "Ann", "expectedOutput": "Bob"},
+        ],
+        "a_answers.json",
+    ),
+}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_reads_the_files_of_a_program(project: Project, preset: str) -> None:
+    name, content, results = PRESETS[preset]
+    project.write(name, content)
+    outcome = project.run("answers", name, "--columns", preset)
+    assert outcome.code == 0
+    assert [row["correct"] for row in project.read(results)["detailed_results"]] == [True, False]
+
+
+def test_a_preset_can_be_combined(project: Project) -> None:
+    name, content, results = PRESETS["promptfoo"]
+    project.write(name, content)
+    command = ("answers", name, "--columns", "promptfoo", "gold=vars.question")
+    assert project.run(*command).code == 0
+    assert [row["gold"] for row in project.read(results)["detailed_results"]] == ["What?", "Who?"]
+
+
+@pytest.mark.parametrize("preset", ["inspect", "promptfoo", "lm-eval"])
+def test_a_file_that_fits_a_preset_is_refused_with_its_name(project: Project, preset: str) -> None:
+    name, content, _ = PRESETS[preset]
+    project.write(name, content)
+    assert (
+        f"looks like a log of {preset}: say --columns {preset}" in assert_refused(project, "answers", name)[0]
+    )
+
+
+@table("name, content, columns, ungraded", OTHER_TOOLS)
 def test_files_of_other_tools_are_read_by_the_names_of_their_columns(
-    project: Project, name: str, content: object, columns: str, left_out: str
+    project: Project, name: str, content: object, columns: str, ungraded: str
 ) -> None:
     project.write(name, content)
     outcome = project.run("answers", name, "--columns", *columns.split())
     rows = project.read("a_answers.json")["detailed_results"]
     assert [row["correct"] for row in rows] == [True, False]
-    warning = "rows without a gold answer, or any field, that --columns names, left out"
-    assert mentions(outcome.err, name, f"{warning}: {left_out}") == (left_out != "")
+    assert outcome.code == (3 if ungraded else 0)
+    assert mentions(outcome.err, f"warning: {name}: {ungraded}") == (ungraded != "")
 
 
 ALPACA = [
     {"instruction": "What?", "output": "oil", "generator": "m", "reference": "Oil"},
     {"instruction": "Who?", "output": "Ann", "generator": "m", "reference": "Bob"},
-    {"prompt": "When?", "output": "", "generator": "m", "reference": "1902"},
+    {"instruction": "When?", "output": "", "generator": "m", "reference": "1902"},
 ]
 MLFLOW = {
     "columns": ["inputs", "ground_truth", "outputs", "token_count"],
@@ -254,7 +485,7 @@ WRITTEN: dict[str, object] = {  # by other programs, as they write it
 @table("content", WRITTEN)
 def test_files_of_other_programs_are_read_without_columns(project: Project, content: object) -> None:
     project.write("a.json", content)
-    outcome = project.run("answers", "a.json")
+    outcome = project.run("answers", "a.json", "--quiet")
     assert (outcome.code, outcome.err) == (0, [])
     rows = project.read("a_answers.json")["detailed_results"]
     assert [row["input"] for row in rows] == ["What?", "Who?", "When?"]
@@ -322,8 +553,8 @@ def test_several_systems_in_a_file(project: Project) -> None:
         assert len(results["comparison"]) == 3  # by three methods
     project.write("a.json", [*rows, {"input": "Why?", "expected": "Oil", "output": "oil"}])
     outcome = project.run("answers", "a.json", "--columns", "system=provider.id", "--overwrite")
-    assert outcome.code == 2
-    assert mentions(outcome.err, "a.json: rows without provider.id: [4]")
+    assert outcome.code == 3
+    assert mentions(outcome.err, "warning: a.json: no provider.id, not graded: 1, e.g. [4]")
 
 
 BLANK = {
@@ -354,7 +585,7 @@ def test_a_judge_without_questions_is_a_warning(project: Project) -> None:
     project.write("a.json", rows)
     outcome = project.run("answers", "a.json", "--method", "llm_judge", "--dry-run")
     assert mentions(outcome.err, "warning: a.json: rows without a question: 1, e.g. 1")
-    assert project.run("answers", "a.json").err == []
+    assert project.run("answers", "a.json", "--quiet").err == []
 
 
 def test_the_id_of_a_row_is_kept_beside_other_columns(project: Project) -> None:
@@ -401,7 +632,7 @@ def test_unknown_fields_like_known_ones_are_a_warning(project: Project) -> None:
         assert outcome.code == 0
         assert mentions(outcome.err, name, '"retrieved_context"', 'did you mean "retrieved_contexts"?')
         assert mentions(outcome.err, name, "xpected", 'did you mean "expected_sources"?')
-        assert outcome.err[2:] == ["2 warnings"]  # none about "note"
+        assert outcome.err[3:] == ["2 warnings"]  # none about "note"
 
 
 HELP = {"exact": "gold answer", "keyword": "contains", "keyword_legacy": "0.5", "bleu": "sacrebleu"}

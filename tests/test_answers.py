@@ -134,7 +134,9 @@ times     a                 2  0.000    0.000  0.000
 
 def test_the_console_and_the_results(lamps: Project) -> None:
     outcome = lamps.run("answers", "a.json")
-    assert (outcome.err, outcome.code) == ([], 0)
+    read = "a.json: 4 rows; question: question, gold: gold, answer: prediction"
+    assert (outcome.err, outcome.code) == ([read], 0)
+    assert lamps.run("answers", "a.json", "--quiet", "--overwrite").err == []
     assert blocks(outcome.out)["ANSWER EVALUATION RESULTS"].startswith(CONSOLE)
     assert blocks(outcome.out)["RESULTS BY CATEGORY"].startswith(CATEGORIES)
     assert mentions(outcome.out.splitlines(), "saved to", "a_answers.json")
@@ -373,7 +375,7 @@ def test_if_the_judge_is_unavailable_the_other_methods_are_written(lamps: Projec
 def test_a_failed_judgement_is_no_score_and_is_asked_for_again(
     project: Project, serve: Serve, protocol: str
 ) -> None:
-    """The mean is of the judged answers. The system has no rank, no verdict, and no threshold can be checked."""
+    """The mean is of the judged answers. The system has no rank and no verdict, and no threshold applies."""
     project.write("a.json", rows("fat", "gas"))
     project.write("b.json", rows("fat", "fat"))
     serve(by_answer({"fat": BEST_REPLY[protocol], "gas": UNUSABLE}))
@@ -573,7 +575,7 @@ def test_files_with_different_questions_are_not_ranked_silently(project: Project
     assert lacks in results(project, "b")["warnings"]
     assert "Ranked by: exact" in outcome.out.splitlines()
     project.write("b.json", rows("oil", "oil", "fat", "fat"))
-    outcome = project.run("answers", "a.json", "b.json", "--method", "exact", "--overwrite")
+    outcome = project.run("answers", "a.json", "b.json", "--method", "exact", "--overwrite", "--quiet")
     assert outcome.err == []
 
 

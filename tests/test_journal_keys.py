@@ -87,7 +87,7 @@ def inputs(project: Project) -> None:
     project.write("team2/dev_strong_output.json", {**PREDICTIONS, "q003": {"answer": "Nobody did."}})
     project.write("chat.json", CHAT)
     project.write(
-        "log.json", [{**row, "context": "A dozen {is} 12. [end]"} for row in CHAT] + [{"answer": "Who?"}]
+        "log.json", [{**row, "context": "A dozen {is} 12. [end]"} for row in CHAT] + [{"generated": "Who?"}]
     )
     brevity = {
         "name": "brevity",

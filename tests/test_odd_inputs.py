@@ -187,6 +187,7 @@ def read_result(project: Project, case: Case, out: str) -> dict[str, list[Any]]:
         return {"calls": [int(calls[1] or calls[2])]}
     [path] = project.folder.glob(case.results)
     results = json.loads(path.read_bytes(), parse_constant=pytest.fail)
+    results.pop("read", None)  # its columns have the names of fields
     return {key: list(values_of(results, key)) for key in case.values}
 
 
