@@ -1189,8 +1189,10 @@ def find_member(value: Any, path: str) -> tuple[Any, str]:
     A path has names, in any case, and positions, such as "results.0.text". A member of that whole name counts
     before the path.
     """
-    if isinstance(value, dict) and "." in path and value.get(path) is not None:
-        return value[path], ""
+    whole = fold_name(path)
+    for name in value if isinstance(value, dict) and "." in path else ():
+        if fold_name(name) == whole:
+            return value[name], ""
     done = ""
     for part in path.split("."):
         before = value
@@ -11038,6 +11040,11 @@ OTHER_COLUMNS = {  # of a CSV file, that are no rater's
     *map(fold_name, DecisionRow.__struct_fields__),
     *("answer", "goldanswer", "note", "reason", "rubric", *(f"level{level}" for level in RUBRIC_LEVELS)),
 }
+NO_RATER = (  # of the folded name of a column
+    r"|unnamed:?\d*|id|.*index|no|nr|number|row|rownumber|(start|end|create|update|submit)?.*(time|date|stamp)"
+    r"|(created|updated|submitted)(at)?|seconds|.*duration.*|elapsed|mean|average|avg|median|sum|total|std|stdev|sd"
+    r"|n|count|min|max|comments?|remarks?"
+)
 MAX_SOURCES_SHOWN = 20  # with more, the console lists the lowest
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
 AGREEMENT_MEASURES = (
@@ -11123,6 +11130,25 @@ class Agreement(NamedTuple):
 # -- The command
 
 
+LABEL_STUDIO = {
+    "rows": "annotations",
+    "item": "id",
+    "rater": "completed_by",
+    "score": "result.0.value.choices.0",
+}
+
+
+def parse_rating_column(text: str) -> list[tuple[str, str]]:
+    """Return the columns that a text names: one, or those of a preset."""
+    if text.casefold() == "label-studio":
+        return list(LABEL_STUDIO.items())
+    field, _, path = text.partition("=")
+    if field not in LABEL_STUDIO or not path:
+        known = f"{', '.join(LABEL_STUDIO)}{suggest(field, LABEL_STUDIO)}"
+        raise argparse.ArgumentTypeError(f"expected FIELD=NAME, of {known}; or label-studio")
+    return [(field, path)]
+
+
 class AgreementOptions(Options):
     group = "comparing"
 
@@ -11131,6 +11157,14 @@ class AgreementOptions(Options):
         None, f"a folder of files *{JUDGE_SUFFIX}NAME.json, or with a folder for each judge", metavar="DIR"
     )
     human: str | None = option(None, "compare the judges with what people decided", metavar="FILE")
+    given_columns: Sequence[Sequence[tuple[str, str]]] = option(
+        (),
+        "where ratings are: item=Frage score=Note, rater=alice,bob, or label-studio",
+        "--columns",
+        nargs="+",
+        type=parse_rating_column,
+        metavar="FIELD=NAME",
+    )
     samples: int = option(10, "disagreements to list (default: 10)", type=int, metavar="N")
     all_decisions: bool = option(False, "include decisions that no judge made")
     out: str = option("agreement.json", "default: agreement.json", metavar="FILE")
@@ -11142,6 +11176,7 @@ class Ratings(NamedTuple):
     rated: Sequence[RatedCriterion]
     unknown: Sequence[str]  # what people call answers that no judge has rated
     n_ignored: int  # files without a judge's decisions
+    files: Sequence[RatingFile]
 
 
 class GradedRatings(NamedTuple):
@@ -11158,6 +11193,7 @@ class GradedRatings(NamedTuple):
         """Return the first criterion's results, which is the rubric if there is one, and those of others."""
         first, *others = self.groups
         document = {"program_version": VERSION, **first.build_document()}
+        document["read"] = [file.build_block() for file in self.ratings.files]
         if others:
             document["criteria"] = {group.criterion: group.build_document() for group in others}
         return document
@@ -11181,8 +11217,10 @@ is a rater."""
         problems: Problems = []
         human = [options.human] if options.human else []
         paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
-        judges, n_ignored = read_raters(paths, options.eval_dir, problems)
-        people, _ = read_raters(human, None, problems)
+        columns = dict(flatten(options.given_columns))
+        files: list[RatingFile] = []
+        judges, n_ignored = read_raters(paths, options.eval_dir, columns, files, problems)
+        people, _ = read_raters(human, None, columns, files, problems)
         if not judges:  # people are compared with each other
             judges = people
             people = []
@@ -11193,14 +11231,22 @@ is a rater."""
         raise_problems(problems)
         if not rated:
             raise UsageError(f"agreement needs two judges, or one and --human, got {len(judges)}")
-        files = flatten(rater.files for rater in [*judges, *people])
-        if os.path.realpath(options.out) in [os.path.realpath(file.file) for file in files]:
+        if os.path.realpath(options.out) in [os.path.realpath(file.source.file) for file in files]:
             raise UsageError(f"{options.out} is an input: name another file with --out")
-        return Ratings(rated, unknown, n_ignored)
+        return Ratings(rated, unknown, n_ignored, files)
+
+    def list_notes(self, ratings: Ratings) -> list[str]:
+        return [file.describe() for file in ratings.files]
 
     def list_warnings(self, ratings: Ratings) -> list[Message]:
         unknown = WarningRecord("ratings of items that no judge has, which do not count", ratings.unknown)
         lines: list[Message] = [*list_warnings(self.options.human or "", [unknown])]
+        for file in ratings.files:
+            advice = "name the raters, as in --columns rater=alice,bob"
+            suspicious = WarningRecord(
+                "raters whose values look like none, counted", file.columns.suspicious, advice
+            )
+            lines += list_warnings(file.source.file, [suspicious])
         if ratings.n_ignored:
             lines.append(f"JSON files without a judge's decisions, ignored: {ratings.n_ignored}")
         return lines
@@ -11388,7 +11434,9 @@ def explain_unknown(judges: Sequence[Rater], people: Sequence[Rater]) -> str:
     return f"{what}; expected names such as {cut_text(rows[0].names[0]) if rows else ''}"
 
 
-def read_raters(paths: Iterable[str], folder: str | None, problems: Problems) -> tuple[list[Rater], int]:
+def read_raters(
+    paths: Iterable[str], folder: str | None, columns: Columns, files: list[RatingFile], problems: Problems
+) -> tuple[list[Rater], int]:
     """Read the raters in files and in a folder, and count the folder's files without decisions.
 
     All files named after a judge (JUDGE_SUFFIX), or whose `judge_model` it is, are its own. In the folder
@@ -11411,7 +11459,9 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: Problems) ->
         if file.data and file.data.strip() == b"{}":  # of a submission that could not be graded
             n_ignored += 1
             continue
-        model, rows = parse_decisions(file, found)
+        rating_file = parse_decisions(file, columns, found)
+        model = rating_file.model
+        rows = rating_file.rows
         stem, suffix, name = Path(path).stem.partition(JUDGE_SUFFIX)
         own_source = stem if suffix or path in subfolders else ""
         if path in subfolders:
@@ -11425,6 +11475,7 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: Problems) ->
         if not rows and not found:
             found.append(describe_undecided(file))
         problems += found
+        files.append(rating_file)
         for row in rows:
             row.source = name_source(row, own_source)
             criterion = fold_text(format_plain(row.criterion) or "")
@@ -11452,20 +11503,64 @@ def describe_undecided(file: FileData) -> Problem:
     return Problem(file.name, f"no decisions: expected {expected}, found {fields}", 1)
 
 
-def parse_decisions(file: FileData, problems: Problems) -> tuple[str, list[DecisionRow]]:
-    """Return (the judge that a file names, rows): none without a decision."""
+class RatingColumns(NamedTuple):
+    """Which columns of a file have what: a rating a row, or one for each rater."""
+
+    columns: Mapping[str, str] = MappingProxyType({})  # field -> column
+    raters: Sequence[str] = ()  # columns of a rater each
+    left_out: Sequence[str] = ()  # columns that are no rater's
+    suspicious: Sequence[str] = ()  # columns of raters whose values look like none
+
+
+class RatingFile(NamedTuple):
+    """The ratings in a file, and how it was read."""
+
+    source: InputFile
+    model: str  # the judge that the file names
+    rows: list[DecisionRow]  # none without a decision
+    form: str
+    columns: RatingColumns = RatingColumns()
+
+    def describe(self) -> str:
+        rated = f"{self.source.file}: {len(self.rows):,} ratings, {self.form}"
+        parts = [f"{field}: {column}" for field, column in self.columns.columns.items()]
+        if self.columns.raters:
+            parts.append(f"raters: {', '.join(self.columns.raters)}")
+        if self.columns.left_out:
+            parts.append(f"no raters: {', '.join(self.columns.left_out)}")
+        return "; ".join([rated, *parts])
+
+    def build_block(self) -> dict[str, Any]:
+        columns = self.columns
+        return {
+            "file": self.source.file,
+            "ratings": len(self.rows),
+            "form": self.form,
+            "columns": dict(columns.columns),
+            "rater_columns": columns.raters,
+            "left_out": columns.left_out,
+            "suspicious": columns.suspicious,
+        }
+
+
+def parse_decisions(file: FileData, columns: Columns, problems: Problems) -> RatingFile:
     value = parse_value(dict[str, Any], file, []) or {}  # a list names no judge
     judges = [value.get("judge_model")]
-    if value and not any(isinstance(member, list) for member in value.values()):  # results of a split
+    found = RatingColumns()
+    if value and not any(isinstance(member, list) for member in value.values()):
+        form = "results of a split"
         for system in value.values():
             judges.append(only_dict(only_dict(system).get("llm_judge")).get("judge_model"))
         raw_rows = list(list_split_ratings(file.name, value))
+    elif "detailed_results" in value:
+        form = "results of answers"
+        setup = only_dict(value.get("setup"))
+        raw_rows = []
+        for raw in list_rows(file, problems, DecisionRow):
+            raw_rows += list_answer_ratings(raw, setup)
     else:
-        raw_rows = list_ratings(file, problems)
-        if "detailed_results" in value:
-            raw_rows = list(
-                flatten(list_answer_ratings(raw, only_dict(value.get("setup"))) for raw in raw_rows)
-            )
+        raw_rows, found = list_ratings(file, columns, problems)
+        form = "a column for each rater" if found.raters else "a row for each rating"
     rows = []
     for raw in raw_rows:
         row = parse_row(DecisionRow, raw, problems)
@@ -11474,7 +11569,7 @@ def parse_decisions(file: FileData, problems: Problems) -> tuple[str, list[Decis
             rows.append(row)
     is_decided = any(row.correct is not None or row.score is not None for row in rows)
     model = format_plain(next(filter(None, judges), "")) or ""
-    return cut_text(model.strip()), rows if is_decided else []
+    return RatingFile(file.source, cut_text(model.strip()), rows if is_decided else [], form, found)
 
 
 def list_split_ratings(path: str, results: Mapping[str, Any]) -> Iterator[JsonRow]:
@@ -11545,24 +11640,69 @@ def split_by_repeat(row: JsonRow, repeats: object, n_repeats: object, column: st
         yield row._replace(data=data)
 
 
-def list_ratings(file: FileData, problems: Problems) -> list[JsonRow]:
-    """Return a row for each rating. A CSV file has them in one column, or in one for each rater."""
+def list_ratings(file: FileData, columns: Columns, problems: Problems) -> tuple[list[JsonRow], RatingColumns]:
+    """Return a row for each rating, and how they were found."""
     if is_json(file):
-        return list_rows(file, problems, DecisionRow)
+        rows = list_rows(file, problems, DecisionRow)
+        if "rows" in columns:
+            rows = list(flatten(split_by_member(row, columns["rows"]) for row in rows))
+        named = {field: path for field, path in columns.items() if field != "rows"}
+        rows = rename_ratings(file, rows, named, problems)
+        return parse_ratings(rows, problems) if named else rows, RatingColumns(named)
     table = read_csv_rows(file, problems)
-    is_wide = not any(LEVELS.keys() & row.data.keys() for row in table)
+    raters = [fold_name(name) for name in columns.get("rater", "").split(",")]
+    header = list(dict.fromkeys(flatten(row.data for row in table)))
+    is_wide = not (LEVELS.keys() & set(header)) and "score" not in columns
+    named = {field: path for field, path in columns.items() if not (is_wide and field == "rater")}
     rows = []
-    for row in table:
-        rows.append(row._replace(data={name: cell for name, cell in row.data.items() if cell}))
-    if rows and not is_wide and not any(LEVELS.keys() & row.data.keys() for row in rows):
-        problems.append(Problem(file.name, "no row has a score: fill in the column"))
-    if is_wide:
-        raters = choose_rater_columns(rows)
-        rows = list(flatten(split_by_rater(row, raters) for row in rows))
-    words = [row.data.pop("score", "").strip().lower() for row in rows]
+    for row in rename_ratings(file, table, named, problems):
+        cells = {name: cell for name, cell in row.data.items() if not is_no_rating(cell)}
+        rows.append(row._replace(data=cells))
+    if not is_wide:
+        if rows and not any(LEVELS.keys() & row.data.keys() for row in rows):
+            problems.append(Problem(file.name, "no row has a score: fill in the column"))
+        return parse_ratings(rows, problems), RatingColumns(named)
+    others = [name for name in header if fold_name(name) not in OTHER_COLUMNS]
+    chosen = [name for name in others if fold_name(name) in raters]
+    if "rater" in columns and len(chosen) < len(raters):
+        found = f"--columns rater={columns['rater']}: found {shorten_names(header)}"
+        problems.append(Problem(file.name, found))
+    elif "rater" not in columns:
+        chosen = [name for name in others if not is_no_rater(name)]
+    split = parse_ratings(list(flatten(split_by_rater(row, chosen) for row in rows)), problems)
+    left_out = [name or "(no name)" for name in others if name not in chosen]
+    suspicious = [] if "rater" in columns else find_suspicious(split, chosen)
+    return split, RatingColumns(named, chosen, left_out, suspicious)
+
+
+def rename_ratings(
+    file: FileData, rows: Sequence[JsonRow], columns: Columns, problems: Problems
+) -> list[JsonRow]:
+    """Return rows with the fields that --columns names."""
+    for field, path in columns.items() if rows else ():
+        ends = [find_member(row.data, path)[1] for row in rows]
+        if all(ends):
+            problems.append(Problem(file.name, f"--columns {field}={path}: {max(ends, key=len)}"))
+    renamed = []
+    for row in rows:
+        found = {field: find_member(row.data, path)[0] for field, path in columns.items()}
+        fields = {field: value for field, value in found.items() if value is not None}
+        renamed.append(row._replace(data={**row.data, **fields}) if fields else row)
+    return renamed
+
+
+def split_by_member(row: JsonRow, path: str) -> list[JsonRow]:
+    """Return a row for each member of a list in a row, with what the row says of all."""
+    members = find_member(row.data, path)[0]
+    return [row._replace(data={**only_dict(member), **row.data}) for member in members or ()]
+
+
+def parse_ratings(rows: Sequence[JsonRow], problems: Problems) -> list[JsonRow]:
+    """Return the rows with a rating, which is a number or yes or no. A decimal comma is a point."""
+    words = [format_compact(row.data.pop("score", "")).strip().lower().replace(",", ".") for row in rows]
     has_scores = any(word not in ("", *VERDICT_WORDS) for word in words)  # then 0 and 1 are scores
     for row, word in zip(rows, words, strict=True):
-        criterion = BUILT_IN_CRITERIA.get(fold_text(row.data.get("criterion", "")))
+        criterion = BUILT_IN_CRITERIA.get(fold_text(format_compact(row.data.get("criterion"))))
         choices = PROMPTS[criterion.prompt].choices if criterion else {}
         if word in choices:
             row.data["score"] = choices[word]
@@ -11570,24 +11710,46 @@ def list_ratings(file: FileData, problems: Problems) -> list[JsonRow]:
         is_score = bool(re.fullmatch(NUMBER, word))
         if is_score:
             row.data["score"] = float(word)
-        elif word and word not in VERDICT_WORDS:
-            column = row.data["rater"] if is_wide else "score"
-            text = f"{column}: expected a number, yes or no, got {cut_text(word)}"
-            problems.append(row.report(text))
+        elif not (is_no_rating(word) or word in VERDICT_WORDS):
+            column = row.data.get("rater_column", "score")
+            problems.append(row.report(f"{column}: expected a number, yes or no, got {cut_text(word)}"))
         if word in VERDICT_WORDS and not (has_scores and is_score):
             row.data["correct"] = word
     return [row for row in rows if LEVELS.keys() & row.data.keys()]
 
 
-def choose_rater_columns(rows: Iterable[JsonRow]) -> list[str]:
-    """Return which columns of a table have the ratings of a rater each: all that have no other meaning."""
-    columns = dict.fromkeys(flatten(row.data for row in rows))
-    return [name for name in columns if fold_name(name) not in OTHER_COLUMNS]
+def is_no_rating(cell: str) -> bool:
+    return cell.strip().lower() in ("", "na", "n/a", "-", "nan", "none", "null")
+
+
+def is_no_rater(name: str) -> bool:
+    """Return whether a column of a table has what programs add to ratings, such as pandas' index."""
+    return bool(re.fullmatch(NO_RATER, fold_name(name)))
+
+
+def find_suspicious(rows: Sequence[JsonRow], raters: Sequence[str]) -> list[str]:
+    """Return the raters whose values are all different, and far from the scale of the others."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if "score" in row.data:
+            values[row.data["rater"]].append(row.data["score"])
+    suspicious = []
+    for rater in raters:
+        others = list(flatten(scores for name, scores in values.items() if name != rater))
+        own = values[rater]
+        is_index = len(own) >= MIN_ALIKE and len(set(own)) == len(own)
+        if is_index and others and (max(own) > 2 * max(others) or min(own) < min(others) - max(others)):
+            suspicious.append(rater)
+    return suspicious
 
 
 def split_by_rater(row: JsonRow, raters: Sequence[str]) -> list[JsonRow]:
-    given = [name for name in raters if name in row.data]
-    return [row._replace(data={**row.data, "rater": name, "score": row.data[name]}) for name in given]
+    rows = []
+    for name in raters:
+        if name in row.data:
+            data = {**row.data, "rater": name, "rater_column": name, "score": row.data[name]}
+            rows.append(row._replace(data=data))
+    return rows
 
 
 def select_rows(raters: Iterable[Rater], criterion: str) -> list[Rater]:
@@ -11642,7 +11804,7 @@ def identify_rows(
     rater: Rater, index: RatedAnswers, problems: Problems, *, is_judge: bool
 ) -> Iterator[DecisionRow]:
     """Yield a rater's rows of known answers. One that only names its answer gets its texts and source."""
-    rated: set[Hashable] = set()
+    rated: set[tuple[Hashable, str]] = set()  # Systems with equal answers have a rating each.
     for row in rater.rows:
         found = index.find(row, is_judge=is_judge)
         if len(found) > 1:
@@ -11651,7 +11813,8 @@ def identify_rows(
             problems.append(row.place.report(text))
         elif found:
             [answer] = found
-            if answer is not row and answer.key in rated:
+            name = row.names[0] if row.names else ""
+            if answer is not row and (answer.key, name) in rated:
                 problems.append(row.place.report(f"a second rating of {row.names[0]} by {rater.name}"))
             row.key = answer.key
             row.texts = answer.texts
@@ -11661,7 +11824,7 @@ def identify_rows(
             if row.gold_doc_id is not None and not (is_judge or row.criterion) and row.score not in levels:
                 text = f"score: expected {PROMPTS['rubric'].expected}, got {row.score:g}"
                 problems.append(row.place.report(text))
-            rated.add(row.key)
+            rated.add((row.key, name))
             yield row
 
 

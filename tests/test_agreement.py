@@ -74,7 +74,7 @@ def agree(
     if people is not None:
         project.write("people.json", people)
         arguments += ("--human", "people.json")
-    outcome = project.run("agreement", *arguments)
+    outcome = project.run("agreement", "--quiet", *arguments)
     path = project.folder / "agreement.json"
     return outcome, json.loads(path.read_bytes()) if path.exists() else None
 
@@ -495,7 +495,7 @@ def test_forms_of_ratings(project: Project, name: str, content: object, option: 
     """A judge and people may name the answers of another file, or have texts as `answers` reads them."""
     project.write("full.json", FULL)
     project.write(name, content)
-    outcome = project.run("agreement", "full.json", *option, name)
+    outcome = project.run("agreement", "--quiet", "full.json", *option, name)
     assert (outcome.code, outcome.err) == (0, [])
     results = project.read("agreement.json")
     [pair] = results["people"]["judges"] if option else results["all"]["pairs"]
@@ -529,7 +529,7 @@ def test_ratings_of_answers_that_no_judge_has_do_not_count(project: Project) -> 
     """An answer ID that is given counts alone: the answer to q1 is another one now."""
     project.write("judge.json", judged_split())
     project.write("people.csv", "answer_id,system,question_id,score\na,strong,q0,5\nold,strong,q1,3\n")
-    outcome = project.run("agreement", "judge.json", "--human", "people.csv")
+    outcome = project.run("agreement", "--quiet", "judge.json", "--human", "people.csv")
     assert (outcome.code, project.read("agreement.json")["people"]["items"]) == (3, 1)
     assert mentions(outcome.err, "warning: people.csv", "no judge has", "1, e.g. old")
 
@@ -556,7 +556,7 @@ BAD_TABLES = {
     "several answers": ("item,score\nq1,3\n", "people.csv:2: q1 is the name of 2 answers"),
     "two of a person": ("item,score\na,3\na,4\n", "people.csv:3: a second rating of a by people"),
     "a word": ("item,ann\na,good\n", "people.csv:2: ann: expected a number, yes or no, got good"),
-    "not a number": ("item,score\na,nan\n", "people.csv:2: score: expected a number"),
+    "not a number": ("item,score\na,inf\n", "people.csv:2: score: expected a number"),
     "verdicts on scores": (
         "item,correct\na,yes\n",
         "error: verdicts and scores cannot be compared: no correct by big/model, no score by people",
@@ -568,7 +568,7 @@ BAD_TABLES = {
 def test_problems_of_people_s_tables(project: Project, content: str, start: str) -> None:
     project.write("judge.json", judged_split())
     project.write("people.csv", content)
-    outcome = project.run("agreement", "judge.json", "--human", "people.csv")
+    outcome = project.run("agreement", "--quiet", "judge.json", "--human", "people.csv")
     assert (outcome.code, outcome.err[0][: len(start)]) == (2, start)
 
 
@@ -656,7 +656,7 @@ def test_bad_usage(project: Project, arguments: str, message: str) -> None:
     files = {"a": answers("yes"), "b": answers("yes"), "score": scores(3), "many": MANY, "too_many": MANY}
     for name, content in files.items():
         project.write(f"{name}.json", content)
-    assert assert_refused(project, "agreement", *arguments.split()) == [f"error: {message}"]
+    assert assert_refused(project, "agreement", "--quiet", *arguments.split()) == [f"error: {message}"]
 
 
 def test_an_empty_folder(project: Project) -> None:
@@ -737,7 +737,7 @@ def test_the_figures_of_a_judge_and_people_on_the_sample_split(project: Project,
     with sheet.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([("question_id", "answer_id", "score", "rater"), *labels])
     project.run("train")
-    outcome = project.run("agreement", "train_evaluation.json", "--human", "train_labels.csv")
+    outcome = project.run("agreement", "--quiet", "train_evaluation.json", "--human", "train_labels.csv")
     assert (outcome.code, outcome.err) == (0, [])
     people = project.read("agreement.json")["people"]
     [judge] = people["judges"]
@@ -767,7 +767,7 @@ def compare_with(
     rows = [f"a{n},{score}" for n, score in enumerate(people) if score is not None]
     project.write("judge.json", judge or judged_eight())
     project.write("labels.csv", "\n".join(["answer_id,score", *rows]))
-    outcome = project.run("agreement", "judge.json", "--human", "labels.csv")
+    outcome = project.run("agreement", "--quiet", "judge.json", "--human", "labels.csv")
     assert (outcome.code, outcome.err) == (0, [])
     [found] = project.read("agreement.json")["people"]["judges"]
     return found, blocks(outcome.out)["COMPARED WITH PEOPLE: labels"].splitlines()
@@ -879,7 +879,7 @@ def test_a_class_is_compared_with_its_label_sheet(small: Project, judge_with: Ju
     outcome = small.run(*command)
     line = "python evaluation.py agreement dev_graded/*/dev_evaluation.json --human dev_labels.csv"
     assert f"To compare with people: {line}" in outcome.err
-    outcome = small.run(*line.split()[2:])
+    outcome = small.run(*line.split()[2:], "--quiet")
     assert (outcome.code, outcome.err) == (0, [])
     results = small.read("agreement.json")
     [judge] = results["people"]["judges"]
@@ -929,7 +929,7 @@ def test_each_criterion_is_a_group(project: Project) -> None:
     project.write("judge.json", judge)
     rows = [f"a{n},{name},{score}" for n in range(8) for name, score in (("answer", 3), ("Polite", n % 2))]
     project.write("labels.csv", "\n".join(["answer_id,criterion,score", *rows, "a0,kind,1"]))
-    outcome = project.run("agreement", "judge.json", "--human", "labels.csv")
+    outcome = project.run("agreement", "--quiet", "judge.json", "--human", "labels.csv")
     results = project.read("agreement.json")
     assert results["people"]["judges"][0]["accuracy"] == 2 / 8
     [judge_row] = results["criteria"]["polite"]["people"]["judges"]
@@ -989,7 +989,7 @@ def fill_in_labels(project: Project, n_rows: int) -> list[int]:
     return [int(row["score"]) for row in rows]
 
 
-CLASS = ("agreement", "dev_graded/*/dev_evaluation.json", "--human", "dev_labels.csv")
+CLASS = ("agreement", "--quiet", "dev_graded/*/dev_evaluation.json", "--human", "dev_labels.csv")
 
 
 def test_a_label_is_of_the_copies_that_were_drawn(project: Project, serve: Serve) -> None:
@@ -1083,7 +1083,7 @@ def test_answers_that_are_judged_by_own_criteria_alone(project: Project, serve: 
     for model in (LLAMA, GPT_OSS):
         command = ("answers", "log.json", "--criteria", "direct=Is it?", "--model", model, "--out", model)
         assert project.run(*command).code == 0
-    outcome = project.run("agreement", f"{LLAMA}/*.json", f"{GPT_OSS}/*.json")
+    outcome = project.run("agreement", "--quiet", f"{LLAMA}/*.json", f"{GPT_OSS}/*.json")
     assert (outcome.code, outcome.err) == (0, [])
     assert project.read("agreement.json")["all"]["items_of_all"] == 3
 
@@ -1097,3 +1097,95 @@ def test_a_judge_as_a_model_and_as_the_name_of_a_file_is_one_rater(project: Proj
     outcome, results = agree(project, files, *(f"{name}.json" for name in files))
     assert (outcome.code, [row["judge"] for row in results["judges"]]) == (0, [GPT_OSS, "x"])
     assert results["all"]["items_of_all"] == 3
+
+
+# ------------------------------------------------------------------ How files are read
+
+
+def rate(project: Project, content: str, *options: str) -> tuple[Outcome, Any]:
+    project.write("t.csv", content)
+    outcome = project.run("agreement", "t.csv", *options)
+    path = project.folder / "agreement.json"
+    return outcome, json.loads(path.read_bytes()) if path.exists() else None
+
+
+PAIRS = [(1, 1), (2, 2), (3, 3), (4, 5), (5, 5), (1, 2), (2, 2), (3, 3)]
+
+
+def test_columns_of_programs_are_no_raters(project: Project) -> None:
+    """As pandas' index, which made an alpha of 0.86 one of 0.07."""
+    rows = [f"{n},i{n},{ann},{bob},{100 + n},12.5" for n, (ann, bob) in enumerate(PAIRS)]
+    outcome, results = rate(project, "\n".join([",item,ann,bob,duration_ms,Mean", *rows]))
+    line = "t.csv: 16 ratings, a column for each rater; raters: ann, bob; no raters: (no name), "
+    line += "duration_ms, mean"
+    assert (outcome.code, outcome.err) == (0, [line])
+    [read] = results["read"]
+    assert (read["rater_columns"], read["left_out"]) == (["ann", "bob"], ["(no name)", "duration_ms", "mean"])
+    assert (read["file"], read["ratings"], read["form"]) == ("t.csv", 16, "a column for each rater")
+    assert [judge["judge"] for judge in results["judges"]] == ["ann", "bob"]
+    assert rate(project, "\n".join([",item,ann,bob,duration_ms,Mean", *rows]), "--quiet")[0].err == []
+
+
+def test_a_column_whose_values_look_like_none_is_named(project: Project) -> None:
+    rows = [f"i{n},{ann},{bob},{1000 + n}" for n, (ann, bob) in enumerate(PAIRS)]
+    content = "\n".join(["item,ann,bob,worker", *rows])
+    outcome, results = rate(project, content)
+    warning = "raters whose values look like none, counted: 1, e.g. worker; name the raters, as in --columns "
+    assert mentions(outcome.err, f"warning: t.csv: {warning}rater=alice,bob")
+    assert len(results["judges"]) == 3
+    outcome, results = rate(project, content, "--columns", "rater=ann,bob")
+    assert (len(outcome.err), [judge["judge"] for judge in results["judges"]]) == (1, ["ann", "bob"])
+
+
+def test_cells_without_a_rating(project: Project) -> None:
+    """A decimal comma is a point where the delimiter allows it."""
+    content = "item;ann;bob\na;4,5;4.5\nb;NA;3\nc;n/a;-\nd;nan;2\ne;;1\nf;1;1\n"
+    outcome, results = rate(project, content)
+    [pair] = results["all"]["pairs"]
+    assert (outcome.code, pair["items"], pair["agreement"]) == (0, 2, 1.0)
+
+
+def test_columns_say_where_ratings_are(project: Project) -> None:
+    rows = [
+        f"i{n},{name},{note}" for n, notes in enumerate(PAIRS) for name, note in zip("ab", notes, strict=True)
+    ]
+    content = "\n".join(["Frage.Nr,Wer,Note", *rows])
+    outcome, results = rate(project, content, "--columns", "item=Frage.Nr", "rater=Wer", "score=Note")
+    line = "t.csv: 16 ratings, a row for each rating; item: Frage.Nr; rater: Wer; score: Note"
+    assert (outcome.code, outcome.err) == (0, [line])
+    assert results["all"]["pairs"][0]["agreement"] == 6 / 8
+    assert assert_refused(project, "agreement", "t.csv", "--columns", "score=x")[0].startswith(
+        "t.csv: --columns score=x: found frage.nr, wer, note"
+    )
+
+
+def test_the_export_of_label_studio(project: Project) -> None:
+    def annotate(number: int, *choices: str) -> dict[str, Any]:
+        annotations = []
+        for rater, choice in enumerate(choices, start=1):
+            value = {"value": {"choices": [choice]}, "type": "choices", "from_name": "verdict"}
+            annotations.append({"id": 10 * number + rater, "completed_by": rater, "result": [value]})
+        return {"id": number, "data": {"text": f"Answer {number}"}, "annotations": annotations}
+
+    tasks = [annotate(1, "yes", "yes"), annotate(2, "no", "yes"), annotate(3, "no", "no"), annotate(4, "yes")]
+    project.write("export.json", tasks)
+    outcome = project.run("agreement", "export.json", "--columns", "label-studio")
+    [pair] = project.read("agreement.json")["all"]["pairs"]
+    assert (outcome.code, pair["items"], pair["agreement"]) == (0, 3, 2 / 3)
+
+
+def test_people_rate_equal_answers_of_several_systems(project: Project) -> None:
+    split = {
+        name: {
+            "retrieval": {"per_question": [{"question_id": "q1", "gold_doc_id": "d1"}]},
+            "llm_judge": {
+                "judge_model": "m",
+                "per_question": [{"question_id": "q1", "answer_id": "a1", "answer_score_raw": 3}],
+            },
+        }
+        for name in ("simple", "strong")
+    }
+    project.write("judge.json", split)
+    project.write("people.csv", "system,question_id,score\nsimple,q1,3\nstrong,q1,3\n")
+    outcome = project.run("agreement", "judge.json", "--human", "people.csv")
+    assert (outcome.code, project.read("agreement.json")["people"]["judges"][0]["accuracy"]) == (0, 1.0)

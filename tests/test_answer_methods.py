@@ -226,7 +226,7 @@ PANDAS = [
 
 
 def test_what_a_column_means_holds_for_every_row(project: Project) -> None:
-    """A gap in the gold answers does not make the system's answer gold. The row is named; the exit code is 3."""
+    """A gap in the gold answers does not make the system's answer gold. The row is named (exit code 3)."""
     project.write("a.json", json.dumps(PANDAS))
     outcome = project.run("answers", "a.json")
     line = "a.json: 4 rows; question: question, gold: ground_truth, answer: answer"
