@@ -9456,7 +9456,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
         "system": "provider.id",
     },
     "deepeval": {
-        "rows": "testCases",
+        "rows": "testRunData.testCases",
         "question": "input",
         "gold": "expectedOutput",
         "prediction": "actualOutput",

@@ -372,11 +372,13 @@ PRESETS: dict[str, tuple[str, object, str]] = {  # a file as the program writes 
     "deepeval": (
         "a.json",
         {
-            "testCases": [
-                {"name": "1", "input": "What?", "actualOutput": "oil", "expectedOutput": "Oil"},
-                {"name": "2", "input": "Who?", "actualOutput": "Ann", "expectedOutput": "Bob"},
-            ],
-            "metricsScores": [{"metric": "x"}],
+            "testRunData": {
+                "testCases": [
+                    {"name": "1", "input": "What?", "actualOutput": "oil", "expectedOutput": "Oil"},
+                    {"name": "2", "input": "Who?", "actualOutput": "Ann", "expectedOutput": "Bob"},
+                ],
+                "metricsScores": [{"metric": "x"}],
+            }
         },
         "a_answers.json",
     ),
