@@ -1282,9 +1282,11 @@ def find_list(value: Fields, kind: type[Record]) -> Any:
     cells = value.get("data")
     if isinstance(names, list) and isinstance(cells, list) and all(isinstance(row, list) for row in cells):
         return [dict(zip(map(str, names), row, strict=False)) for row in cells]  # of pandas and MLflow
-    marks = flatten(map_names(kind)[mark] for mark in kind.marks)
-    if not rename_fields(kind, value).keys().isdisjoint(marks):
+    marks = set(flatten(map_names(kind)[mark] for mark in kind.marks))
+    if not marks.isdisjoint(rename_fields(kind, value)):
         return value
+    if value and not any(marks.isdisjoint(rename_fields(kind, only_dict(row))) for row in value.values()):
+        return [{"id": name, **row} for name, row in value.items()]  # an object of rows by ID
     members = dict(value)
     for name, member in value.items():
         members |= {f"{name}.{inner_name}": inner for inner_name, inner in only_dict(member).items()}
@@ -10383,8 +10385,22 @@ class Layout(NamedTuple):
         decided.add("answer")
         picked = {name: value for name, value in row.items() if fold_name(name) not in decided}
         for field, column in self.columns.items():
-            picked[names[field][0]] = find_member(row, column)[0]
+            picked[names[field][0]] = read_message(field, find_member(row, column)[0])
         return picked
+
+
+def read_message(field: str, value: Any) -> Any:
+    """Return the text of chat messages, the last one by a user, or of a question in an object."""
+    if field == "question" and isinstance(value, dict):
+        names = [
+            name for name in (*Item.aliases["question"], *TEXT_FIELDS) if isinstance(value.get(name), str)
+        ]
+        return value[names[0]] if names else value
+    messages = list(map(only_dict, value)) if isinstance(value, list) else []
+    if not messages or any("content" not in message for message in messages):
+        return value
+    asked = [message for message in messages if message.get("role") in ("user", "human")]
+    return (asked or messages)[-1]["content"]
 
 
 def decide_layout(

@@ -329,6 +329,30 @@ def test_a_whole_name_counts_before_a_path(project: Project) -> None:
     assert (row["input"], row["gold"], row["correct"]) == ("What?", "Oil", True)
 
 
+QUESTIONS: dict[str, object] = {  # as programs write "What?"
+    "a text": "What?",
+    "chat messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What?"}],
+    "an object": {"question": "What?", "k": 3},
+}
+
+
+@table("question", QUESTIONS)
+def test_questions_of_other_programs(project: Project, question: object) -> None:
+    [row] = grade(project, [{"input": question, "gold": "a", "output": "a"}])["detailed_results"]
+    assert row["input"] == "What?"
+
+
+def test_rows_by_id(project: Project) -> None:
+    rows = {
+        "q7": {"question": "What?", "gold": "Oil", "answer": "oil"},
+        "q8": {"gold": "Bob", "answer": "Ann"},
+    }
+    project.write("a.json", rows)
+    assert project.run("answers", "a.json").code == 0
+    found = project.read("a_answers.json")["detailed_results"]
+    assert [(row["id"], row["correct"]) for row in found] == [("q7", True), ("q8", False)]
+
+
 def write_promptfoo(question: str, gold: str, answer: str, provider: str) -> Row:
     return {
         "vars": {"question": question},
