@@ -11056,10 +11056,10 @@ OTHER_COLUMNS = {  # of a CSV file, that are no rater's
     *map(fold_name, DecisionRow.__struct_fields__),
     *("answer", "goldanswer", "note", "reason", "rubric", *(f"level{level}" for level in RUBRIC_LEVELS)),
 }
-NO_RATER = (  # of the folded name of a column
-    r"|unnamed:?\d*|id|.*index|no|nr|number|row|rownumber|(start|end|create|update|submit)?.*(time|date|stamp)"
-    r"|(created|updated|submitted)(at)?|seconds|.*duration.*|elapsed|mean|average|avg|median|sum|total|std|stdev|sd"
-    r"|n|count|min|max|comments?|remarks?"
+NO_RATER = (  # the folded name of a column
+    r"|unnamed:?\d*|id|.*index|no|nr|number|row|rownumber|.*(time|date|stamp|seconds|minutes|duration).*"
+    r"|(created|updated|submitted)(at)?|elapsed|mean|average|avg|median|sum|total|std|stdev|sd|n|count|min|max"
+    r"|comments?|remarks?|e?mail(address)?"
 )
 MAX_SOURCES_SHOWN = 20  # with more, the console lists the lowest
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
