@@ -619,7 +619,7 @@ def test_calls_in_flight_are_awaited_at_ctrl_c(
     project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_many(project, 5)
-    slow = replace(score_reply(4), latency_s=0.2)
+    slow = replace(score_reply(4), latency_s=0.8)
     replies = {"d0": slow, "d1": slow, "d2": hang()}
 
     def answer(call: Call) -> Reply:
@@ -628,7 +628,7 @@ def test_calls_in_flight_are_awaited_at_ctrl_c(
         return replies[asked_document(call)]
 
     server = serve(answer)
-    monkeypatch.setattr(evaluation, "GRACE_S", 1.0)
+    monkeypatch.setattr(evaluation, "GRACE_S", 2.5)
     outcome = project.run("dev", "--workers", "3")
     assert (outcome.code, len(server.calls)) == (130, 3)
     assert "interrupted" in outcome.err[-1]
