@@ -918,33 +918,21 @@ def format_compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-class LastGrade(msgspec.Struct, frozen=True):
-    folder: str = ""  # that was named; "" if it has never been graded, or is withdrawn
+class GradeRow(msgspec.Struct, frozen=True):
+    """A row of a split's history: the grade of a submission, and what it rests on."""
+
+    date: str  # UTC
+    submission: str
+    folder: str  # "" from when it is withdrawn
     points: float | None = None
-    obstacle: str = ""  # why there were none
-    history: list[float] = []
-    # What the newest points rest on, by kind of reason: question ID, or "" -> state
-    basis: dict[str, dict[str, str]] = {}
-
-
-class Notice(msgspec.Struct, frozen=True):
-    """What differed from the run before, in the last run in which anything did."""
-
-    lines: list[str] = []  # for the console
-    cases: list[tuple[str, str]] = []  # submission, and what differed
-
-
-class LastGradebook(msgspec.Struct):
-    """The gradebook of the last run, from the folder of the results."""
-
-    questions: dict[str, str] = {}  # ID -> hash of the gold
-    judge: str = ""  # "" if nothing was judged
-    criteria: list[str] = []  # that were judged
-    grades: dict[str, LastGrade] = {}  # once submissions have theirs, those of submissions that are not named
-    notice: Notice = Notice()
-
-
-NO_LAST_GRADE = LastGrade()
+    system: str = ""  # "" if none is graded
+    measure: str = ""
+    judge: str = ""
+    gold: str = ""
+    documents: str = ""
+    answers: str = ""
+    decisions: str = ""
+    version: str = ""
 
 
 def hash_json(value: object) -> str:
@@ -5075,10 +5063,10 @@ def escape_markdown(text: str) -> str:
     return re.sub(r"([\\`*_<>|~&#$]|(?<=\])\()", r"\\\1", escape_console(text))
 
 
-def render_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def render_csv(header: Sequence[str], rows: Iterable[Sequence[object]], delimiter: str = ",") -> str:
     """Render a table as CSV that spreadsheets open as it is: a byte-order mark, CRLF, no formulas."""
     stream = io.StringIO(newline="")
-    writer = csv.writer(stream)
+    writer = csv.writer(stream, delimiter=delimiter)
     for row in itertools.chain([header], rows):
         writer.writerow(map(format_csv_cell, row))
     return "\ufeff" + stream.getvalue()
@@ -6324,7 +6312,7 @@ APPEAL_FILE = "{split}_appeal.txt"  # how to appeal, for the students' pages
 GRADED_FOLDER = "{split}_graded"
 LEADERBOARD_FILE = "{split}_leaderboard"
 GRADES_FILE = "{split}_grades.csv"
-GRADEBOOK_FILE = f"{GRADED_FOLDER}/gradebook.json"
+HISTORY_FILE = f"{GRADED_FOLDER}/history.csv"
 JUDGEMENTS_FILE = "{split}_judgements.jsonl"
 SHOWN_FACETS = (*FACETS, "source")
 NUMBERED_ID = "q{:03d}"  # of a question without one, by its position
@@ -6488,7 +6476,7 @@ class CheckInputs(Command[None, None]):
             return self.write_kit(options.student_kit, console)
         problems: Problems = []
         split = read_split(options.split, problems, is_check=True)
-        problems += find_renumbered(split, read_last_gradebook(split, problems))
+        problems += find_renumbered(split, read_last_results(split))
         if problems:
             split = split._replace(questions=[])  # where some cannot be read, no ID is called unknown
         submissions = read_submissions(split, options)
@@ -7183,7 +7171,7 @@ class SplitInputs(NamedTuple):
     submissions: Sequence[Submission]  # without --submissions the current directory is the only one
     study: Study[SplitAnswer]
     people: People
-    last: LastGrades
+    history: History
     runs: Mapping[str, EarlierRun]  # the baseline of each system
     gate: Sequence[str]
 
@@ -7248,10 +7236,10 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         problems: Problems = []
         split = read_gold(options, problems)
         submissions = read_submissions(split._replace(questions=[]) if problems else split, options)
-        earlier = LastGradebook()
+        history = History()
         if options.submissions:
-            earlier = read_last_gradebook(split, problems)
-            problems += find_renumbered(split, earlier)
+            history = read_history(split, problems)
+            problems += find_renumbered(split, history.last)
         ungraded = list(flatten(submission.problems for submission in submissions))
         has_any = any(submission.names for submission in submissions)
         if problems or not has_any or (ungraded and not options.submissions):
@@ -7262,14 +7250,14 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         runs = read_baseline(options, problems) if options.baseline else {}
         raise_problems(problems)
         gate = choose_gate(options, split.measures, split.measures, runs)
-        last = LastGrades(judge=earlier.judge)
         if not options.dry_run:
-            last = find_last_grades(split, submissions, earlier)
+            history = match_history(split, submissions, history)
         study = msgspec.structs.replace(study, decisions=people.overrides)
-        return SplitInputs(split, submissions, study, people, last, runs, gate)
+        return SplitInputs(split, submissions, study, people, history, runs, gate)
 
     def list_warnings(self, inputs: SplitInputs) -> list[Message]:
         messages: list[Message] = [*inputs.split.warnings, *inputs.people.warnings]
+        messages += shorten_problems(inputs.history.problems)
         for submission in inputs.submissions:
             messages += [*submission.warnings, *shorten_problems(submission.problems)]
         return [*messages, *warn_about_equal_predictions(inputs.submissions)]
@@ -7279,7 +7267,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
 
     def find_last_model(self, inputs: SplitInputs) -> str:
         if self.options.submissions:
-            return inputs.last.judge
+            return inputs.history.judge
         path = os.path.join(self.options.root, RESULTS_FILE.format(split=inputs.split.name))
         systems = read_results(read_file(path, []), [])
         return next(filter(None, (blocks["llm_judge"].judge_model for blocks in systems.values())), "")
@@ -7324,7 +7312,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         """Return whether there is something to judge, and this run or the last one asks for that."""
         options = self.options
         has_api_key = bool(find_api_key()) and not options.journal_only
-        is_asked = has_api_key or bool(options.judge_model or inputs.last.judge)
+        is_asked = has_api_key or bool(options.judge_model or inputs.history.judge)
         has_rubric = any(question.rubric for question in inputs.split.questions)
         return is_asked and has_rubric and bool(inputs.study.asked)
 
@@ -7439,12 +7427,12 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
             status = f"{n_graded} of {len(graded.submissions)} submissions graded"
             if ungraded:
                 status += f"; not graded: {shorten_names(ungraded)}"
-            for line in (status, *graded.gradebook.notice.lines):
+            for line in (status, *graded.gradebook.changes):
                 console.print(escape_console(line))
         labels = LABELS_FILE.format(split=split)
         if graded.session.model and os.path.isfile(labels):
             console.note(f"To compare with people: python evaluation.py agreement {results} --human {labels}")
-        withdrawn = graded.inputs.last.withdrawn
+        withdrawn = [row.folder for row in graded.inputs.history.withdrawn.values()]
         if withdrawn:
             console.note(f"Withdrawn, as their folders are gone: {shorten_names(withdrawn)}")
 
@@ -7471,9 +7459,10 @@ def list_class_files(
     rows = list(list_grades(gradebook, has_pages="html" in forms))
     cells = [list(row.values()) for row in rows]
     yield OutputFile(GRADES_FILE.format(split=name), functools.partial(render_csv, list(rows[0]), cells))
-    document = build_gradebook_document(gradebook, graded.inputs.last)
-    render = functools.partial(encode_json, document)
-    yield OutputFile(GRADEBOOK_FILE.format(split=name), render, is_announced=False)
+    new = list_new_rows(gradebook)
+    if new:
+        render = functools.partial(render_history, graded.inputs.history.file, new)
+        yield OutputFile(HISTORY_FILE.format(split=name), render, is_announced=False)
     yield from boards[2:]
 
 
@@ -7691,7 +7680,7 @@ CITATION_KINDS = {
 }
 
 
-# The gold_id tells whether a question is still the same one: baseline and gradebook compare it, so it changes
+# The gold_id tells whether a question is still the same one: baselines and renumbering compare it. It changes
 # with everything that any score rests on. The answer_id is what people write into their files: besides the
 # answer it changes with all that they are shown to decide, and not with the citations, which are only part of
 # a decision on the support. The letter before the digits keeps spreadsheets from making it a number.
@@ -8423,7 +8412,14 @@ COUNTS: Mapping[str, Callable[[SplitSystem], list[SplitAnswer]]] = {
     "Flagged": lambda system: system.flagged,
     "Overridden": lambda system: [answer for answer in system.answers if answer.decisions],
 }
-NOT_ON_CONSOLE = {*COUNTS, "Warnings", "Status", "Reason", *(row.title for row in RETRIEVAL_MEASURES)}
+NOT_ON_CONSOLE = {
+    *COUNTS,
+    "Previous",
+    "Warnings",
+    "Status",
+    "Reason",
+    *(row.title for row in RETRIEVAL_MEASURES),
+}
 
 
 class Concern(Enum):
@@ -8451,23 +8447,22 @@ class Grade(NamedTuple):
 
     system: SplitSystem  # NO_SYSTEM if none is graded
     measure: Measure
-    origin: Origin
     obstacle: str  # why there are no points; "" if there are
-    last: LastGrade
+    row: GradeRow  # for the history, if it differs from the last one
+    earlier: Sequence[GradeRow]  # oldest first
     concerns: dict[Concern, list[LinkCell]]
 
     @property
     def points(self) -> float | None:
-        value = self.system.find_mean(self.measure).value
-        return None if self.obstacle or value is None else round(100 * value, 2)
+        return self.row.points
 
     @property
-    def history(self) -> list[float]:
-        """The last two points, the newest first. Runs without points, or with the same ones, do not count."""
-        points = self.points
-        if points is None or points in self.last.history[:1]:
-            return self.last.history
-        return [points, *self.last.history[:1]]
+    def previous(self) -> GradeRow | None:
+        """The newest earlier row with other points, if there is one."""
+        for row in reversed(self.earlier):
+            if row.points not in (None, self.points):
+                return row
+        return None
 
     @property
     def reason(self) -> str:
@@ -8493,9 +8488,9 @@ class Gradebook(msgspec.Struct):
     session: Session
     people: People
     measure: Measure
-    judge: str  # the model that judges the class, perhaps in the last run; "" for none
     grades: dict[str, Grade]  # submission -> grade
-    notice: Notice
+    history: History
+    changes: list[str] = []  # what differs from the last run, for the console
     concerns: dict[Concern, list[LinkCell]] = {}
     equal_groups: Sequence[Sequence[SubmittedSystem]] = ()
     medians: dict[str, Mean] = {}  # measure -> median of the means
@@ -8569,14 +8564,14 @@ def build_gradebook(
     systems = list(flatten(submission.systems for submission in submissions))
     is_combined = needs_scores or has_answer_scores(systems)
     measure = COMBINED_MEASURE if is_combined else F1_MEASURE
-    origin = session.find_origin(RUBRIC)
+    judge = session.model or (inputs.history.judge if needs_scores else "")
+    base = GradeRow(datetime.now(timezone.utc).isoformat(timespec="seconds"), "", "")
+    base = msgspec.structs.replace(base, measure=measure.title, judge=judge, version=VERSION)
     grades = {}
     for row in submissions:
-        last = inputs.last.grades.get(row.name, NO_LAST_GRADE)
-        grades[row.name] = build_grade(inputs.split, row, measure, origin, last, limit)
-    notice = compare_with_last(inputs.split, grades, inputs.last)
-    judge = session.model or (inputs.last.judge if needs_scores else "")
-    gradebook = Gradebook(inputs.split, submissions, session, inputs.people, measure, judge, grades, notice)
+        earlier = inputs.history.owned.get(row.name, ())
+        grades[row.name] = build_grade(inputs.split, row, measure, base, earlier, limit)
+    gradebook = Gradebook(inputs.split, submissions, session, inputs.people, measure, grades, inputs.history)
     complete_gradebook(gradebook)
     return gradebook
 
@@ -8589,11 +8584,9 @@ def complete_gradebook(gradebook: Gradebook) -> None:
     concerns = gradebook.concerns
     concerns |= {concern: [] for concern in Concern}
     pages = {row.name: row.submission.link_page(split) for row in gradebook.submissions}
-    for name, note in gradebook.notice.cases:
-        cell = LinkCell(name, pages.get(name, ""), note)
-        concerns[Concern.CHANGED].append(cell)
-        if name in grades:
-            grades[name].concerns[Concern.CHANGED] = [cell]
+    gradebook.changes, cases = compare_with_last(gradebook)
+    for name, note in cases:
+        concerns[Concern.CHANGED].append(LinkCell(name, pages.get(name, ""), note))
     for submission in gradebook.submissions:
         for concern, cell in list_concerns(gradebook, submission):
             grades[submission.name].concerns.setdefault(concern, []).append(cell)
@@ -8609,8 +8602,8 @@ def build_grade(
     split: Split,
     submission: GradedSubmission,
     measure: Measure,
-    origin: Origin,
-    last: LastGrade,
+    base: GradeRow,
+    earlier: Sequence[GradeRow],
     limit: int | None,
 ) -> Grade:
     """Grade a submission. There are no points before all is judged that could change them."""
@@ -8628,7 +8621,14 @@ def build_grade(
         obstacle = State.NOT_JUDGED.value
     elif limit is not None and limit < n_rubrics:
         obstacle = f"{State.JUDGED_IN_PART.value}, {limit} of {n_rubrics} questions (--limit)"
-    return Grade(system, measure, origin, obstacle, last, {})
+    value = system.find_mean(measure).value
+    points = None if obstacle or value is None else round(100 * value, 2)
+    was_graded = bool(submission.systems or (earlier and earlier[-1].folder))
+    folder = make_relative(submission.submission.path) if was_graded else ""
+    row = msgspec.structs.replace(
+        base, submission=submission.name, folder=folder, points=points, **find_basis(split, system)
+    )
+    return Grade(system, measure, obstacle, row, earlier, {})
 
 
 def find_median(values: Iterable[float | None]) -> float | None:
@@ -8696,7 +8696,8 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
     systems = [row.system for row in rows if row.system is not NO_SYSTEM]
     more_measures = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
     measures = [*LEADERBOARD_MEASURES, *more_measures]
-    board = build_board(split, rows, measures, measure)
+    previous = {grade.system.title: grade.previous for grade in gradebook.grades.values()}
+    board = build_board(split, rows, measures, measure, previous)
     remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems, measures)]
     parts = [
         build_attention_part(gradebook.concerns),
@@ -8704,7 +8705,7 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
         build_question_part(gradebook),
         Part("Data warnings", lines=describe_warnings(split.warnings), place="folded"),
     ]
-    csv_rows = [build_board_csv_row(row, measures) for row in rows]
+    csv_rows = [build_board_csv_row(row, measures, previous) for row in rows]
     n_graded = sum(bool(submission.systems) for submission in submissions)
     counts = f"{len(submissions)}: {n_graded} graded, {len(submissions) - n_graded} not graded"
     median = "" if gradebook.median_points is None else f"{gradebook.median_points:.2f} of 100"
@@ -8718,7 +8719,13 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
     )
 
 
-def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measure], widest: Measure) -> Part:
+def build_board(
+    split: Split,
+    rows: Sequence[BoardRow],
+    measures: Sequence[Measure],
+    widest: Measure,
+    previous: Mapping[str, GradeRow | None],
+) -> Part:
     named: list[MeansRow] = []
     for row in rows:
         rank: Cell = "n/a" if row.rank is None else row.rank
@@ -8734,15 +8741,27 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
             ids = list_ids(list_answers(row.system))
             link = row.submission.link_page(split, ids[0]) if ids else ""
             more.append(LinkCell(str(len(ids)), link))
+        if any(previous.values()):
+            then = previous.get(row.system.title)
+            more.append(f"{format_points(then.points)} ({then.date[:10]})" if then else "")
         table.append([*cells, *more, len(row.submission.warnings), row.reason])
     return board._replace(
-        header=[*board.header, *COUNTS, "Warnings", "Reason"],
+        header=[
+            *board.header,
+            *COUNTS,
+            *(["Previous"] if any(previous.values()) else []),
+            "Warnings",
+            "Reason",
+        ],
         rows=table,
         is_sortable=True,
     )
 
 
-def build_board_csv_row(row: BoardRow, measures: Iterable[Measure]) -> dict[str, object]:
+def build_board_csv_row(
+    row: BoardRow, measures: Iterable[Measure], previous: Mapping[str, GradeRow | None]
+) -> dict[str, object]:
+    then = previous.get(row.system.title)
     low, high = row.system.find_mean(COMBINED_MEASURE).interval or (None, None)
     cells: dict[str, object] = {"rank": row.rank, "submission": row.submission.name}
     cells |= {"system": row.system.name, "status": describe_status(row.system)}
@@ -8752,6 +8771,7 @@ def build_board_csv_row(row: BoardRow, measures: Iterable[Measure]) -> dict[str,
         cells[name] = row.system.find_mean(measure).value
     for title in ("Judged", "Missing", "Flagged"):
         cells[title.lower()] = len(COUNTS[title](row.system))
+    cells |= {"previous": then and then.points, "previous_date": then and then.date}
     cells |= {"warnings": len(row.submission.warnings), "reason": row.reason}
     return cells | {"provenance": "; ".join(row.system.provenance)}
 
@@ -8773,10 +8793,13 @@ def choose_system(submission: GradedSubmission, measure: Measure) -> SplitSystem
 def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, object]]:
     for submission in sorted(gradebook.submissions, key=lambda row: (row.name.casefold(), row.name)):
         grade = gradebook.grades[submission.name]
+        previous = grade.previous
         yield {
             "submission": submission.name,
             "points": grade.points,
-            "previous": next((points for points in grade.history if points != grade.points), None),
+            "previous": previous and previous.points,
+            "previous_date": previous and previous.date,
+            "change": explain_change(previous, grade) if previous else "",
             "system": grade.system.name,
             "status": describe_status(grade.system),
             "reason": grade.reason,
@@ -8819,110 +8842,134 @@ def build_question_part(gradebook: Gradebook) -> Part:
     )
 
 
-# -- The last gradebook: its grades, what they rested on, and who must be named
+# -- The history: the grades of earlier runs, what they rested on, and who must be named
 
-# These reasons name the questions.
-GOLD_CHANGED = "gold, rubric or evidence changed"
-ANSWERS_CHANGED = "its answers changed"
-DECISIONS = "decisions"
+# The words for what differs between two rows.
+CHANGE_REASONS = {
+    "gold": "gold answer or rubric",
+    "system": "system",
+    "answers": "answers",
+    "decisions": "decisions",
+    "measure": "measure",
+    "judge": "judge",
+    "documents": "documents",
+    "version": "program",
+}
 
 
-def find_basis(grade: Grade) -> dict[str, dict[str, str]]:
-    """Return what points rest on: by reason for a change, the state of each question, or of "" for all."""
-    evidence = {}
-    predictions = {}
-    decisions = {}
-    for answer in grade.system.answers:
-        name = answer.id
+def find_basis(split: Split, system: SplitSystem) -> dict[str, str]:
+    """Return what points rest on, as fields of a GradeRow."""
+    if not system.answers:
+        return {}
+    decided = []
+    documents = set()
+    for answer in system.answers:
         decision = answer.find_decision(RUBRIC)
-        sentences = answer.document.sentences or {}
-        evidence[name] = hash_texts(answer.gold_id, *(sentences.get(gold, "") for gold in answer.gold))
-        predictions[name] = hash_texts(answer.prediction.answer, *answer.cited)
-        decisions[name] = f"{decision.score:g}" if decision else ""
-    # A question is named by the first reason that holds for it: a new system's answers are not changed ones.
-    basis = {
-        GOLD_CHANGED: evidence,
-        "another system counts": dict.fromkeys(evidence, grade.system.name),
-        ANSWERS_CHANGED: predictions,
-        "{now} instead of {then}": {"": "F1" if grade.measure is F1_MEASURE else "combined"},
+        if decision:
+            decided.append(f"{answer.id} {decision.score:g}")
+        documents.update(answer.question.gold_ids)
+        if answer.cited:
+            documents.add(find_cited_sentences(answer).doc_id)
+    texts = []
+    for doc_id in sorted(documents):
+        document = split.find_document(doc_id)
+        texts += [doc_id, document.text or "", *flatten((document.sentences or {}).items())]
+    return {
+        "system": system.name,
+        "gold": hash_texts(*[answer.gold_id for answer in system.answers]),
+        "documents": hash_texts(*texts),
+        "answers": system.system.file.sha256[:12],
+        "decisions": hash_texts(*decided) if decided else "",
     }
-    if grade.origin.model and grade.measure is not F1_MEASURE:
-        basis["another judge"] = {"": grade.origin.model}
-        basis["another prompt"] = {"": grade.origin.prompt_hash}
-        basis["another number of repeats"] = {"": str(grade.origin.repeats)}
-    basis[DECISIONS] = decisions
-    basis["another version of this program"] = {"": VERSION}
-    return basis
 
 
 def hash_texts(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def explain_change(grade: Grade) -> dict[str, str]:
-    """Return why points differ from the last ones: each kind of reason, also with its questions."""
-    if grade.points is None:
-        return {grade.obstacle: grade.obstacle}
-    reasons = {}
-    seen: set[str] = set()
-    for kind, now in find_basis(grade).items():
-        then = grade.last.basis.get(kind) or now
-        changed = [name for name in {**then, **now} if then.get(name) != now.get(name) and name not in seen]
-        if changed:
-            seen.update(filter(None, changed))
-            reason = kind.format(then=then.get(""), now=now.get(""))
-            is_named = kind in (GOLD_CHANGED, ANSWERS_CHANGED, DECISIONS)
-            reasons[reason] = f"{reason}: {shorten_names(changed)}" if is_named else reason
-    if grade.last.points is None:
-        lacked_some = grade.last.obstacle == State.MISSING_JUDGEMENTS.value  # a file has a state's value
-        arrived = "judgements arrived" if lacked_some else f"was {grade.last.obstacle}"
-        reasons[arrived] = arrived
-    return reasons or {"judged again": "judged again"}
+def explain_change(then: GradeRow, grade: Grade) -> str:
+    """Return why a grade differs from an earlier one."""
+    now = grade.row
+    if now.points is None:
+        return grade.obstacle
+    reasons = []
+    if then.system:
+        for name, words in CHANGE_REASONS.items():
+            if getattr(then, name) != getattr(now, name):
+                reasons.append(words)
+    if "system" in reasons:
+        reasons = [words for words in reasons if words != "answers"]  # they are those of another system
+    if then.points is None:
+        reasons.append("judgements arrived" if then.system else f"was {State.NOT_GRADED.value}")
+    return ", ".join(reasons) or "judged again"
 
 
-def compare_with_last(split: Split, grades: Mapping[str, Grade], last: LastGrades) -> Notice:
-    """Return what differs from the last run; if nothing does, what did so before."""
+def compare_with_last(gradebook: Gradebook) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return (lines for the console, (submission, what differs) for each) on points unlike the last ones."""
+    history = gradebook.history
     cases = []
     kinds: Counter[str] = Counter()
-    for name, grade in grades.items():
-        if grade.last is not NO_LAST_GRADE and grade.points != grade.last.points:
-            reasons = explain_change(grade)
-            kinds.update(reasons.keys())
-            points = f"{format_points(grade.points)}, before {format_points(grade.last.points)}"
-            cases.append((name, f"{points}: {'; '.join(reasons.values())}"))
-    for name, gone in last.gone.items():
-        if gone.points is not None:
+    for name, grade in gradebook.grades.items():
+        then = grade.earlier[-1] if grade.earlier else grade.row
+        if then.points != grade.points:
+            why = explain_change(then, grade)
+            kinds[why] += 1
+            points = f"{format_points(grade.points)}, before {format_points(then.points)}"
+            cases.append((name, f"{points}: {why}"))
+    for name, then in history.withdrawn.items():
+        if then.points is not None:
             kinds["withdrawn"] += 1
-            cases.append((name, f"none, before {format_points(gone.points)}: withdrawn"))
+            cases.append((name, f"none, before {format_points(then.points)}: withdrawn"))
     lines = []
     if cases:
-        n_compared = len(grades) + kinds["withdrawn"]
+        n_compared = len(gradebook.grades) + kinds["withdrawn"]
         what = ", ".join(kind for kind, _ in kinds.most_common())
         lines.append(f"{len(cases)} of {n_compared} grades differ from the last run: {what}")
-    for name in sorted({*last.criteria}.difference(criterion.name for criterion in split.criteria)):
+    asked = {criterion.name for criterion in gradebook.split.criteria}
+    for name in sorted(set(history.last.criteria) - asked):
         lines.append(f"Judged in the last run, and not asked for in this one: {name}")
         cases.append((f"criterion {name}", "judged in the last run, and not asked for in this one"))
-    return Notice(lines, cases) if cases else last.notice
+    return lines, cases
 
 
 def format_points(points: float | None) -> str:
     return "none" if points is None else f"{points:.2f}"
 
 
-def read_last_gradebook(split: Split, problems: Problems) -> LastGradebook:
-    path = os.path.join(split.root, GRADEBOOK_FILE.format(split=split.name))
-    file = read_file(path, problems) if os.path.lexists(path) else FileData(InputFile(path, ""), None)
-    return parse_value(LastGradebook, file, problems) or LastGradebook()
+class LastResults(NamedTuple):
+    """What the results of a submission say about the last run."""
+
+    golds: Mapping[str, str] = MappingProxyType({})  # question ID -> hash of the gold
+    criteria: Sequence[str] = ()  # that were judged
 
 
-def find_renumbered(split: Split, last: LastGradebook) -> Problems:
+def read_last_results(split: Split) -> LastResults:
+    """Read the first results that have questions: all submissions have the same ones."""
+    folder = os.path.join(split.root, GRADED_FOLDER.format(split=split.name))
+    for path in find_files(folder, f"*/{RESULTS_FILE.format(split=split.name)}").values():
+        golds: dict[str, str] = {}
+        criteria = set()
+        for blocks in read_results(read_file(path, []), []).values():
+            for block, content in blocks.items():
+                golds |= {
+                    row["question_id"]: row["gold_id"] for row in content.per_question if "gold_id" in row
+                }
+                criterion = find_criterion(block)
+                if criterion and content.per_question:
+                    criteria.add(criterion.name)
+        if golds:
+            return LastResults(golds, sorted(criteria))
+    return LastResults()
+
+
+def find_renumbered(split: Split, last: LastResults) -> Problems:
     """Return the problem that an ID by position is now that of another question than in the last run."""
     golds = {question.question_id: hash_gold(question) for question in split.questions}
-    moved = {gold: name for name, gold in last.questions.items() if golds.get(name) != gold}
+    moved = {gold: name for name, gold in last.golds.items() if golds.get(name) != gold}
     for position, question in enumerate(split.questions, start=1):
         name = question.question_id
         earlier = moved.get(golds[name])
-        if earlier and name == NUMBERED_ID.format(position) and last.questions.get(name) != golds[name]:
+        if earlier and name == NUMBERED_ID.format(position) and last.golds.get(name) != golds[name]:
             folder = GRADED_FOLDER.format(split=split.name)
             advice = f"write question_id into the questions first, or move {folder}/ away"
             text = f"IDs are by position, and {earlier} is now {name}: {advice}"
@@ -8930,75 +8977,108 @@ def find_renumbered(split: Split, last: LastGradebook) -> Problems:
     return []
 
 
-class LastGrades(NamedTuple):
-    """The grades of the last run."""
+class History(NamedTuple):
+    """The grades of earlier runs. Of a row for each change, the newest is last."""
 
-    grades: Mapping[str, LastGrade] = MappingProxyType({})  # submission of today -> its last grade
-    gone: Mapping[str, LastGrade] = MappingProxyType({})  # submission that is not named -> its last grade
-    withdrawn: Sequence[str] = ()  # folders
-    judge: str = ""
-    criteria: Sequence[str] = ()
-    notice: Notice = Notice()
+    file: FileData = FileData(InputFile("", ""), None)
+    rows: Sequence[GradeRow] = ()
+    problems: Sequence[Problem] = ()  # rows that somebody has damaged
+    last: LastResults = LastResults()
+    owned: Mapping[str, Sequence[GradeRow]] = MappingProxyType({})  # submission of today -> its rows
+    withdrawn: Mapping[str, GradeRow] = MappingProxyType({})  # submission that is gone -> its last row
+
+    @property
+    def judge(self) -> str:
+        return self.rows[-1].judge if self.rows else ""
 
 
-def find_last_grades(split: Split, submissions: Sequence[Submission], last: LastGradebook) -> LastGrades:
-    """Return the last grades of submissions, by folder or else by name, and those that are withdrawn.
+def read_history(split: Split, problems: Problems) -> History:
+    path = os.path.join(split.root, HISTORY_FILE.format(split=split.name))
+    last = read_last_results(split)
+    if not os.path.lexists(path):
+        return History(last=last)
+    file = read_file(path, problems)
+    rows = []
+    damaged: Problems = []
+    header = read_history_header(file)
+    # Line by line: an opening quote that somebody has left damages no other line.
+    for line, text in enumerate(file.text.splitlines()[1:], start=2):
+        cells = [fold_cell(cell) for cell in next(csv.reader([text], delimiter=header.delimiter), [])]
+        row = JsonRow(file.name, dict(zip(header.names, cells, strict=False)), line)
+        row.data["points"] = row.data.get("points", "").replace(",", ".") or None
+        try:
+            if len(cells) >= len(header.names):
+                rows.append(msgspec.convert(row.data, GradeRow, strict=False))
+            elif cells:
+                damaged.append(row.report(f"cut off: {len(cells)} of {len(header.names)} cells"))
+        except msgspec.ValidationError as error:
+            damaged.append(describe_fault(error, row))
+    return History(file, rows, damaged, last)
+
+
+class HistoryHeader(NamedTuple):
+    names: Sequence[str]
+    delimiter: str  # a spreadsheet may have written another one
+
+
+def read_history_header(file: FileData) -> HistoryHeader:
+    line = file.text.partition("\n")[0].strip()
+    delimiter = max(",;\t", key=line.count)
+    return HistoryHeader([name.strip('" ') for name in line.split(delimiter)], delimiter)
+
+
+def render_history(file: FileData, new: Sequence[GradeRow]) -> str:
+    """Return the history with new rows at its end. What is there stays as it is."""
+    if not file.data:
+        return render_csv(GradeRow.__struct_fields__, map(msgspec.structs.astuple, new))
+    names, delimiter = read_history_header(file)
+    rows = [[getattr(row, name, "") for name in names] for row in new]
+    _, _, added = render_csv(names, rows, delimiter).partition("\r\n")
+    end = "" if file.text.endswith("\n") else "\r\n"
+    return f"\ufeff{file.text}{end}{added}"
+
+
+def match_history(split: Split, submissions: Sequence[Submission], history: History) -> History:
+    """Find the rows of each submission, by folder or else by name, and those that are withdrawn.
 
     Raises UsageError if a submission that was graded is not named. It is withdrawn if its folder is gone and
     others beside it are named: a folder that is gone with all the others may be on a stick.
     """
-    named = {os.path.abspath(submission.path): submission.name for submission in submissions}
-    gone = dict(last.grades)
-    grades = {}
-    for name, grade in last.grades.items():
-        path = os.path.abspath(grade.folder)
-        if grade.folder and path in named:
-            grades[named[path]] = gone.pop(name)
-    for submission in submissions:
-        if submission.name not in grades and submission.name in gone:
-            grades[submission.name] = gone.pop(submission.name)
-    parents = set(map(os.path.dirname, named))
-    withdrawn = []
+    named = {make_relative(submission.path): submission.name for submission in submissions}
+    owned: dict[str, list[GradeRow]] = defaultdict(list)
+    for row in history.rows:
+        owned[named.get(row.folder) or row.submission].append(row)
+    parents = {os.path.dirname(os.path.abspath(folder)) for folder in named}
+    withdrawn = {}
     unnamed = []
-    for name, grade in gone.items():
-        path = os.path.abspath(grade.folder)
-        if grade.folder and not os.path.lexists(path) and os.path.dirname(path) in parents:
-            withdrawn.append(grade.folder)
-        elif grade.folder:
+    for name in owned.keys() - set(named.values()):
+        last = owned[name][-1]
+        path = os.path.abspath(last.folder)
+        if last.folder and not os.path.lexists(path) and os.path.dirname(path) in parents:
+            withdrawn[name] = last
+        elif last.folder:
             unnamed.append(name)
     if unnamed:
         folder = GRADED_FOLDER.format(split=split.name)
         advice = "name all folders; what is judged already costs nothing"
         text = f"{shorten_names(sorted(unnamed))}: {advice}, or move {folder}/ away if this is another class"
         raise UsageError(f"graded earlier and not named: {text}")
-    return LastGrades(grades, gone, withdrawn, last.judge, last.criteria, last.notice)
+    return history._replace(owned=owned, withdrawn=dict(sorted(withdrawn.items())))
 
 
-def build_gradebook_document(gradebook: Gradebook, last: LastGrades) -> dict[str, Any]:
-    split = gradebook.split
-    grades: dict[str, Any] = {}
-    judged = set()
-    for submission in gradebook.submissions:
-        grade = gradebook.grades[submission.name]
-        judged |= {criterion.name for criterion in flatten(system.judged for system in submission.systems)}
-        was_graded = submission.systems or grade.last.folder
-        grades[submission.name] = {
-            "folder": make_relative(submission.submission.path) if was_graded else "",
-            "points": grade.points,
-            "obstacle": grade.obstacle,
-            "history": grade.history,
-            "basis": grade.last.basis if grade.points is None else find_basis(grade),
-        }
-    for name, gone in last.gone.items():
-        grades[name] = {"obstacle": State.NOT_GRADED.value, "history": gone.history, "basis": gone.basis}
-    asked = {criterion.name for criterion in split.criteria}
-    return {
-        "questions": {question.question_id: hash_gold(question) for question in split.questions},
-        "judge": gradebook.judge,
-        "criteria": sorted(judged | (asked & {*last.criteria})),
-        "grades": grades,
-        "notice": gradebook.notice,
-    }
+def list_new_rows(gradebook: Gradebook) -> list[GradeRow]:
+    """Return a row for each submission whose points differ from its last row, or what they rest on."""
+    rows = []
+    for grade in gradebook.grades.values():
+        last = grade.earlier[-1] if grade.earlier else None
+        if grade.row.folder and (
+            last is None or msgspec.structs.replace(last, date=grade.row.date) != grade.row
+        ):
+            rows.append(grade.row)
+    first = next(iter(gradebook.grades.values())).row
+    for name in gradebook.history.withdrawn:
+        rows.append(GradeRow(first.date, name, "", judge=first.judge, version=VERSION))
+    return rows
 
 
 def make_relative(path: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import itertools
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -210,8 +212,7 @@ def test_folders_that_are_gone_with_all_beside_them_are_an_error(graded: Project
 
 def test_paths_of_the_class_are_relative_and_in_no_folder_of_a_student(graded: Project) -> None:
     graded.run("dev", "--submissions", str(graded.folder / "in/*"))
-    folders = graded.read("dev_graded/gradebook.json")["grades"]
-    assert {name: grade["folder"] for name, grade in folders.items()} == {
+    assert {row["submission"]: row["folder"] for row in read_history(graded)} == {
         name: f"in/{name}" for name in ("bare", "one", "third", "two")
     }
 
@@ -225,8 +226,24 @@ def test_a_pattern_with_matches_is_a_pattern(graded: Project) -> None:
 
 # ------------------------------------------------------------------ What differs from the last run
 
-GRADEBOOK = "dev_graded/gradebook.json"
+HISTORY = "dev_graded/history.csv"
 MARKDOWN = "dev_leaderboard.md"
+BOARD = "dev_leaderboard.html"
+
+
+def read_table(project: Project, path: str) -> list[dict[str, str]]:
+    text = (project.folder / path).read_text("utf-8-sig")
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def read_history(project: Project) -> list[dict[str, str]]:
+    return read_table(project, HISTORY)
+
+
+def read_changes(project: Project) -> dict[str, str]:
+    return {
+        row["submission"]: row["change"] for row in read_table(project, "dev_grades.csv") if row["change"]
+    }
 
 
 def differ(outcome: Outcome) -> str:
@@ -294,17 +311,13 @@ def add_a_better_system(project: Project, judge_with: JudgeWith) -> tuple[str, .
 
 
 REASONS_TO_DIFFER = {  # what happens -> the end of the console's line, and of the case of `one`
-    "answers": (change_answers, "its answers changed", "90.00, before 80.00: its answers changed: q002"),
-    "judge": (change_judge, "another judge", "85.00, before 80.00: another judge"),
-    "decision": (decide, "decisions", "90.00, before 80.00: decisions: q001"),
+    "answers": (change_answers, "answers", "90.00, before 80.00: answers"),
+    "judge": (change_judge, "judge", "85.00, before 80.00: judge"),
+    "decision": (decide, "decisions", "90.00, before 80.00: decisions"),
     "missing": (miss_a_judgement, "judgements missing", "none, before 80.00: judgements missing"),
     "judged again": (judge_again, "judged again", "85.00, before 80.00: judged again"),
-    "repeats": (
-        ask_twice,
-        "another number of repeats",
-        "85.00, before 80.00: another number of repeats",
-    ),
-    "system": (add_a_better_system, "another system counts", "100.00, before 80.00: another system counts"),
+    "repeats": (ask_twice, "judged again", "85.00, before 80.00: judged again"),
+    "system": (add_a_better_system, "system", "100.00, before 80.00: system"),
 }
 
 
@@ -316,14 +329,116 @@ def test_a_grade_that_differs_says_why(
     expected = f"1 of 4 grades differ from the last run: {why} | one: {case}"
     assert differ(grade(graded, *options)) == expected
     assert read_previous(graded) == {"bare": "", "one": "80.0", "third": "", "two": ""}
+    assert read_changes(graded) == {"one": why}
+    before = graded.files()
     again = grade(graded, *options)
-    assert differ(again) == expected  # a run in which nothing differs keeps it
-    assert read_previous(graded)["one"] == "80.0"
+    assert again.out.endswith("\n4 of 4 submissions graded\n")  # a run in which nothing differs says nothing
+    assert {name for name, text in graded.files().items() if before[name] != text} <= {MARKDOWN, BOARD}
 
 
 def read_previous(project: Project) -> dict[str, str]:
-    text = (project.folder / "dev_grades.csv").read_text("utf-8-sig")
-    return {row["submission"]: row["previous"] for row in csv.DictReader(io.StringIO(text, newline=""))}
+    return {row["submission"]: row["previous"] for row in read_table(project, "dev_grades.csv")}
+
+
+def test_the_history_keeps_every_grade(graded: Project) -> None:
+    """First run, decision, second decision, a changed document, and other gold."""
+    overrides = "submission,question_id,score,reason\none,q001,5,So.\n"
+    for content in (overrides, overrides + "one,q002,4,So.\n"):
+        graded.write("dev_overrides.csv", content)
+        grade(graded)
+    graded.documents(document("d1", "It rained all day."), document("d2", "It snowed."))
+    assert grade(graded).out.endswith("\n4 of 4 submissions graded\n")  # no points differ
+    graded.questions(question("d1"), question("d2", evidence_sentences=[]))
+    grade(graded)
+    rows = [row for row in read_history(graded) if row["submission"] == "one"]
+    assert [row["points"] for row in rows] == ["80.0", "90.0", "95.0", "95.0", "70.0"]
+    columns = [
+        "submission",
+        "points",
+        "system",
+        "measure",
+        "judge",
+        "gold",
+        "documents",
+        "answers",
+        "decisions",
+    ]
+    assert list(rows[0]) == ["date", "submission", "folder", *columns[1:], "version"]
+    assert {(row["folder"], row["system"], row["measure"], row["judge"]) for row in rows} == {
+        ("in/one", "own", "Combined", LLAMA)
+    }
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", row["date"]) for row in rows)
+    content = (graded.folder / "in/one/dev_own_output.json").read_bytes()
+    assert {row["answers"] for row in rows} == {hashlib.sha256(content).hexdigest()[:12]}
+    kinds = ("gold", "documents", "decisions")
+    steps = [[kind for kind in kinds if then[kind] != now[kind]] for then, now in itertools.pairwise(rows)]
+    assert steps == [["decisions"], ["decisions"], ["documents"], ["gold"]]
+    assert (rows[0]["decisions"], read_changes(graded)["one"]) == ("", "gold answer or rubric")
+    assert read_table(graded, "dev_grades.csv")[1]["previous_date"] == rows[-2]["date"]
+    [board_row] = [row for row in read_table(graded, "dev_leaderboard.csv") if row["submission"] == "one"]
+    assert (board_row["previous"], board_row["previous_date"]) == ("95.0", rows[-2]["date"])
+    assert f"| 95.00 ({rows[-2]['date'][:10]}) |" in text_of(graded, MARKDOWN)
+    before = (graded.folder / HISTORY).read_bytes()
+    assert grade(graded).code == 0
+    assert (graded.folder / HISTORY).read_bytes() == before
+
+
+EDITED: dict[
+    str, Callable[[list[str]], list[str]]
+] = {  # lines of the history -> lines that a person has left
+    "a line cut off": lambda lines: [*lines[:2], lines[2][:30], *lines[3:]],
+    "a quote in a line": lambda lines: [*lines[:2], '"' + lines[2], *lines[3:]],
+    "points that are no number": lambda lines: [
+        *lines[:2],
+        lines[2].replace("80.0", "80 of 100"),
+        *lines[3:],
+    ],
+}
+
+
+@table("edit", EDITED)
+def test_a_damaged_line_of_the_history_is_named(
+    graded: Project, edit: Callable[[list[str]], list[str]]
+) -> None:
+    """The other lines count, and nothing of what is there is lost."""
+    path = graded.folder / HISTORY
+    path.write_bytes(
+        "\r\n".join(edit(path.read_bytes().decode().splitlines())).encode()
+    )  # no line end at the end
+    before = path.read_bytes()
+    outcome = grade(graded)
+    assert mentions(outcome.err, f"{HISTORY}:3: ")
+    assert path.read_bytes().startswith(before + b"\r\n")
+    added = path.read_bytes().removeprefix(before).decode()
+    assert added.strip().split(",")[1] == "one"  # as if it was graded first
+    outcome = grade(graded)
+    assert mentions(outcome.err, f"{HISTORY}:3: ")  # until somebody mends or deletes it
+    assert (outcome.code, path.read_bytes()) == (0, before + added.encode())
+
+
+def test_a_spreadsheet_may_have_saved_the_history(graded: Project) -> None:
+    path = graded.folder / HISTORY
+    text = path.read_text("utf-8-sig").replace(",", ";").replace("80.0", "80,0")
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    before = path.read_bytes()
+    assert (grade(graded).code, path.read_bytes()) == (0, before)
+    graded.write("dev_overrides.csv", "submission,question_id,score,reason\none,q001,5,So.\n")
+    assert differ(grade(graded)).endswith("one: 90.00, before 80.00: decisions")
+    added = path.read_bytes().removeprefix(before).decode()
+    assert added.split(";")[1:4] == ["one", "in/one", "90.0"]
+
+
+def test_rows_of_a_student_may_be_deleted(graded: Project) -> None:
+    """Then nobody asks for the folder, and the grades of others stay."""
+    path = graded.folder / HISTORY
+    path.write_text("".join(line for line in path.read_text("utf-8").splitlines(True) if ",one," not in line))
+    shutil.rmtree(graded.folder / "in/one")
+    outcome = grade(graded)
+    assert (outcome.code, list(read_grades(graded)), mentions(outcome.err, "Withdrawn")) == (
+        0,
+        ["bare", "third", "two"],
+        False,
+    )
 
 
 NOTHING_ARRIVES: dict[str, tuple[Sequence[str], Callable[[], Reply | None]]] = {
@@ -358,10 +473,10 @@ def test_other_gold_and_another_measure_are_reasons(graded: Project) -> None:
     rows = [question("d1"), question("d2", evidence_sentences=[])]
     graded.questions(*rows)
     outcome = grade(graded)
-    assert "4 of 4 grades differ from the last run: gold, rubric or evidence changed" in outcome.out
-    assert "  bare: 65.00, before 40.00: gold, rubric or evidence changed: q002\n" in outcome.out
+    assert "4 of 4 grades differ from the last run: gold answer or rubric\n" in outcome.out
+    assert "  bare: 65.00, before 40.00: gold answer or rubric\n" in outcome.out
     outcome = grade(graded, "--judge")
-    assert "4 of 4 grades differ from the last run: F1 instead of combined\n" in outcome.out
+    assert "4 of 4 grades differ from the last run: measure, judge\n" in outcome.out
 
 
 def test_a_forgotten_criterion_is_named(graded: Project, serve: Serve) -> None:
@@ -369,7 +484,8 @@ def test_a_forgotten_criterion_is_named(graded: Project, serve: Serve) -> None:
     grade(graded, "--criteria", "support")
     outcome = grade(graded)
     line = "Judged in the last run, and not asked for in this one: support"
-    assert (outcome.out.splitlines()[-1], grade(graded).out.splitlines()[-1]) == (line, line)
+    assert outcome.out.splitlines()[-1] == line
+    assert line not in grade(graded).out  # the last run did not judge it
 
 
 def test_previous_points_are_the_last_that_differ(graded: Project) -> None:
@@ -389,7 +505,7 @@ def test_previous_points_are_the_last_that_differ(graded: Project) -> None:
     assert "one: 100.00, before none: was not graded" in grade(graded).out
     assert read_previous(graded)["one"] == "80.0"
     (graded.folder / "dev_overrides.csv").unlink()
-    assert "one: 80.00, before 100.00: decisions: q001, q002" in grade(graded).out
+    assert "one: 80.00, before 100.00: decisions" in grade(graded).out
     assert read_previous(graded)["one"] == "100.0"
 
 
@@ -509,7 +625,7 @@ def test_grades_are_written_before_pages_and_what_was_written_is_said(course: Pr
     assert mentions(outcome.err, "error: dev_leaderboard.csv is not written: ")
     written = next(line for line in outcome.err if line.startswith("Written are "))
     names = written.removeprefix("Written are ").split(", ")
-    assert names[:4] == [MARKDOWN, "dev_grades.csv", GRADEBOOK, "dev_leaderboard.html"]
+    assert names[:4] == [MARKDOWN, "dev_grades.csv", HISTORY, "dev_leaderboard.html"]
     assert names[-1].endswith("in all)")
     assert (course.folder / "dev_graded/one/dev_evaluation.html").exists()
 
@@ -520,9 +636,9 @@ def test_grades_that_cannot_be_written(graded: Project) -> None:
     outcome = grade(graded, "--judge")
     assert (outcome.code, mentions(outcome.err, "error: dev_grades.csv is not written: ")) == (3, True)
     shutil.rmtree(graded.folder / "dev_grades.csv")
-    expected = "3 of 4 grades differ from the last run: F1 instead of combined\n"
-    assert outcome.out.endswith(expected)
-    assert grade(graded, "--judge").out.endswith(expected)
+    assert outcome.out.endswith("3 of 4 grades differ from the last run: measure, judge\n")
+    grade(graded, "--judge")
+    assert read_previous(graded) == {"bare": "40.0", "one": "80.0", "third": "70.0", "two": ""}
 
 
 # ------------------------------------------------------------------ Pages

@@ -272,7 +272,7 @@ def test_every_submission_has_its_reports(two: Project) -> None:
     written = [f"{folder}/{file}" for folder in (ann, bob) for file in (MARKDOWN, CSV, HTML)]
     assert sorted(saved_reports(outcome)) == sorted(written)
     boards = {"dev_leaderboard.csv", "dev_leaderboard.md", "dev_leaderboard.html", "dev_grades.csv"}
-    boards.add("dev_graded/gradebook.json")
+    boards.add("dev_graded/history.csv")
     assert set(two.files()) - before == {*written, *boards, f"{ann}/{RESULTS}", f"{bob}/{RESULTS}"}
     page = text_of(two, f"{bob}/{MARKDOWN}")
     assert page.startswith("# Evaluation of the dev split: bob\n")

@@ -222,8 +222,8 @@ def test_console_and_files_of_judged_submissions(three: Project, serve: Serve) -
     outcome = three.run(*THREE)
     written = three.files()
     graded = {f"dev_graded/{name}/{RESULTS}" for name in ("ann", "bob", "cem")}
-    gradebook = "dev_graded/gradebook.json"
-    assert written.keys() - before.keys() == {CSV, MARKDOWN, GRADES, JOURNAL, gradebook, *graded}
+    history = "dev_graded/history.csv"
+    assert written.keys() - before.keys() == {CSV, MARKDOWN, GRADES, JOURNAL, history, *graded}
     assert before.items() <= written.items()  # the folders of the submissions are only read
     assert judged_answers(server) == ["It is d1.", "It is d2.", "No idea."]
     server = serve(judge_by_reference)
@@ -423,10 +423,10 @@ BELOW = """
 - NLP Project Data/dev\\_final\\_jsonl.txt: gold documents that are not in the corpus: 5, e.g. d1
 """
 POINTS = """\
-submission,points,previous,system,status,reason,flagged,decisions,page
-'=1+2,50.0,,own,graded,"Not graded: dev_bad_output.json:3: JSON is cut off; Equal predictions: ann/own; no citations, which counts 0",0,0,dev_graded/=1+2/dev_evaluation.html
-ann,100.0,,strong,graded,"Equal predictions: =1+2/own; The best system counts: best of 2 systems: ask for one file, or `final`",0,0,dev_graded/ann/dev_evaluation.html
-no_one,,,,not graded,cannot be read: No such file or directory,0,0,dev_graded/no_one/dev_evaluation.html
+submission,points,previous,previous_date,change,system,status,reason,flagged,decisions,page
+'=1+2,50.0,,,,own,graded,"Not graded: dev_bad_output.json:3: JSON is cut off; Equal predictions: ann/own; no citations, which counts 0",0,0,dev_graded/=1+2/dev_evaluation.html
+ann,100.0,,,,strong,graded,"Equal predictions: =1+2/own; The best system counts: best of 2 systems: ask for one file, or `final`",0,0,dev_graded/ann/dev_evaluation.html
+no_one,,,,,,not graded,cannot be read: No such file or directory,0,0,dev_graded/no_one/dev_evaluation.html
 """  # noqa: E501
 
 
