@@ -6344,6 +6344,7 @@ class Split(NamedTuple):
     corpus_sha256: str = ""  # of the documents of the questions; "" without gold
     warnings: Sequence[WarningRecord] = ()
     root: str = ""
+    out: str = ""  # the folder of the results
     criteria: Sequence[Criterion] = ()
     blocks: Mapping[str, Sequence[Measure]] = MappingProxyType({})  # the measures, by block of the results
 
@@ -6402,7 +6403,7 @@ class Submission(msgspec.Struct):
 
     name: str = ""
     folder: str = ""  # is only read
-    output_folder: str = ""  # its results and pages are written there
+    output_folder: str = ""  # in the folder of the results, for its own results and pages
     path: str = ""  # of the folder that was named; `folder` may be the only one in it
     names: list[str] = []  # of the systems to grade
     files: dict[str, str] = {}  # the systems that it has -> the paths of their files
@@ -7153,6 +7154,12 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
         metavar="N",
     )
 
+    out: str | None = option(
+        None,
+        "write results, pages, grades and their history into this folder (default: this one)",
+        metavar="DIR",
+    )
+
     functions: Mapping[str, OwnMeasure] = MappingProxyType({})
 
     def asks_about(self, system: System[SplitAnswer]) -> bool:
@@ -7240,6 +7247,9 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         if options.submissions:
             history = read_history(split, problems)
             problems += find_renumbered(split, history.last)
+            if not history.judge:
+                here = read_history(split._replace(out=split.root), [])
+                history = history._replace(judge=here.judge, is_first=not (history.rows or here.rows))
         ungraded = list(flatten(submission.problems for submission in submissions))
         has_any = any(submission.names for submission in submissions)
         if problems or not has_any or (ungraded and not options.submissions):
@@ -7258,6 +7268,8 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
     def list_warnings(self, inputs: SplitInputs) -> list[Message]:
         messages: list[Message] = [*inputs.split.warnings, *inputs.people.warnings]
         messages += shorten_problems(inputs.history.problems)
+        if inputs.history.is_first and inputs.people.without_id:
+            messages.append(Concern.EARLY.value._replace(cases=inputs.people.without_id))
         for submission in inputs.submissions:
             messages += [*submission.warnings, *shorten_problems(submission.problems)]
         return [*messages, *warn_about_equal_predictions(inputs.submissions)]
@@ -7268,9 +7280,13 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
     def find_last_model(self, inputs: SplitInputs) -> str:
         if self.options.submissions:
             return inputs.history.judge
-        path = os.path.join(self.options.root, RESULTS_FILE.format(split=inputs.split.name))
-        systems = read_results(read_file(path, []), [])
-        return next(filter(None, (blocks["llm_judge"].judge_model for blocks in systems.values())), "")
+        split = inputs.split
+        for folder in (split.out, split.root):
+            path = os.path.join(folder, RESULTS_FILE.format(split=split.name))
+            for blocks in read_results(read_file(path, []), []).values():
+                if blocks["llm_judge"].judge_model:
+                    return blocks["llm_judge"].judge_model
+        return ""
 
     def has_all_input(self, inputs: SplitInputs) -> bool:
         return not (inputs.people.rejected or inputs.problems)
@@ -7332,11 +7348,12 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         submissions = [*graded.submissions]
         if graded.gradebook:
             submissions += list_leftovers(split, graded.inputs.submissions)
-            board = LEADERBOARD_FILE.format(split=split.name)
+            board = join_folder(split.out, LEADERBOARD_FILE.format(split=split.name))
             forms |= {"html"}.intersection(list_report_forms(board))  # The board links to each page.
             yield from list_class_files(graded, graded.gradebook, board, forms)
         for row in submissions:
-            path = join_folder(row.submission.output_folder, RESULTS_FILE.format(split=split.name))
+            folder = join_folder(split.out, row.submission.output_folder)
+            path = join_folder(folder, RESULTS_FILE.format(split=split.name))
             if row.systems or os.path.lexists(path):  # Old scores are replaced by {}.
                 document = self.build_document(graded, row)
                 yield OutputFile(path, functools.partial(render_results, document), not is_alone, is_alone)
@@ -7372,7 +7389,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
     ) -> Iterator[OutputFile]:
         split = graded.inputs.split
         name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
-        stem = join_folder(submission.submission.output_folder, name)
+        stem = join_folder(join_folder(split.out, submission.submission.output_folder), name)
         is_leftover = submission not in graded.submissions
         forms = list_report_forms(stem, () if is_leftover else named)
         report = build_empty_report(split, submission, graded.session)
@@ -7422,6 +7439,8 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         results = RESULTS_FILE.format(split=split)
         if graded.gradebook:
             results = f"{GRADED_FOLDER.format(split=split)}/*/{results}"
+        results = join_folder(graded.inputs.split.out, results)
+        if graded.gradebook:
             ungraded = [row.name for row in graded.submissions if not row.systems]
             n_graded = len(graded.submissions) - len(ungraded)
             status = f"{n_graded} of {len(graded.submissions)} submissions graded"
@@ -7458,11 +7477,13 @@ def list_class_files(
     yield from boards[:2]  # The page comes last.
     rows = list(list_grades(gradebook, has_pages="html" in forms))
     cells = [list(row.values()) for row in rows]
-    yield OutputFile(GRADES_FILE.format(split=name), functools.partial(render_csv, list(rows[0]), cells))
+    out = graded.inputs.split.out
+    grades_file = join_folder(out, GRADES_FILE.format(split=name))
+    yield OutputFile(grades_file, functools.partial(render_csv, list(rows[0]), cells))
     new = list_new_rows(gradebook)
     if new:
         render = functools.partial(render_history, graded.inputs.history.file, new)
-        yield OutputFile(HISTORY_FILE.format(split=name), render, is_announced=False)
+        yield OutputFile(join_folder(out, HISTORY_FILE.format(split=name)), render, is_announced=False)
     yield from boards[2:]
 
 
@@ -7475,7 +7496,18 @@ def read_gold(options: SplitOptions, problems: Problems) -> Split:
     if options.functions:
         blocks["measures"] = [build_function_measure(name) for name in options.functions]
     split = read_split(options.split, problems, options.root)
+    split = split._replace(out=find_output_folder(options))
     return split._replace(criteria=criteria, blocks=blocks)
+
+
+def find_output_folder(options: SplitOptions) -> str:
+    """Return the folder of the results. Raises UsageError if it can be none."""
+    if not options.out:
+        return options.root
+    folder = Path(options.root, options.out).as_posix()
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise UsageError(f"--out {options.out}: not a folder")
+    return folder
 
 
 def build_study(split: Split, submissions: Iterable[Submission], options: SplitOptions) -> Study[SplitAnswer]:
@@ -7551,8 +7583,9 @@ def list_leftovers(split: Split, submissions: Iterable[Submission]) -> list[Grad
     """Return those that earlier runs have graded, and this one has not: nothing of them is current."""
     current = {fold_text(submission.output_folder) for submission in submissions}
     leftovers = []
-    for name, path in find_files(GRADED_FOLDER.format(split=split.name), "*/").items():
-        folder = Path(path).as_posix()
+    graded = GRADED_FOLDER.format(split=split.name)
+    for name in find_files(join_folder(split.out, graded), "*/"):
+        folder = f"{graded}/{name}"
         if fold_text(folder) not in current:
             problem = Problem("", "no submission of the class has this name any more")
             submission = Submission(name, output_folder=folder, problems=[problem])
@@ -8135,7 +8168,7 @@ def find_criterion(block: str) -> Criterion | None:
 def read_baseline(options: SplitOptions, problems: Problems) -> Mapping[str, EarlierRun]:
     """Return the runs of earlier results. Raises UsageError if they cannot be a baseline of this one."""
     path = options.baseline or ""
-    results_file = os.path.join(options.root, RESULTS_FILE.format(split=options.split))
+    results_file = os.path.join(find_output_folder(options), RESULTS_FILE.format(split=options.split))
     if options.submissions:
         raise UsageError("--baseline compares the current directory's systems: leave out --submissions")
     if os.path.realpath(path) == os.path.realpath(results_file):
@@ -8195,6 +8228,7 @@ class People(msgspec.Struct):
     remarks: list[str] = []
     warnings: list[WarningRecord] = []
     rejected: list[str] = []
+    without_id: list[str] = []  # rows without an answer_id, which count for any answer
 
 
 class FoundRow(NamedTuple):
@@ -8264,6 +8298,10 @@ def read_overrides(path: str, people: People, index: AnswerIndex, problems: Prob
     """Read decisions. One without a system is on all equal answers that have no decision of their own."""
     rows = read_people_rows(path, people, index, problems)
     first: dict[DecisionKey, FoundRow] = {}
+    for found in rows:
+        if not found.row.answer_id:
+            text = f"{found.row.question_id} {found.row.system}"
+            people.without_id.append(found.raw.report(text).describe())
     for found in sorted(rows, key=lambda found: not found.row.system):
         for title, question_id in found.answers:
             decision_key = (title, question_id, found.criterion)
@@ -8329,12 +8367,18 @@ def find_row(raw: JsonRow, row: Override, index: AnswerIndex) -> FoundRow:
         raise RowFault(
             UNKNOWN_ROWS, f"question {row.question_id}{suggest(row.question_id, index.question_ids)}"
         )
+    titles = [title] if title else []
     if row.system and not title:
-        own = [name for name in index.titles if name.startswith(f"{row.system}/")]
-        advice = f"; name one of {shorten_names(own)}" if own else suggest(row.system, index.titles)
-        raise RowFault(UNKNOWN_ROWS, f"system {row.system}{advice}")
+        titles = [name for name in index.titles if name.startswith(f"{row.system}/")]
+        if not titles:
+            raise RowFault(UNKNOWN_ROWS, describe_unknown_system(row, index))
+        if not row.answer_id:
+            advice = f"; name one of {shorten_names(titles)}, or the answer_id"
+            raise RowFault(UNKNOWN_ROWS, f"system {row.system}{advice}")
     copies = index.copies.get((criterion.needs_citations, fold_cell(row.answer_id)), [])
-    equal = [copy for copy in copies if copy.question_id == row.question_id and title in ("", copy.title)]
+    equal = [copy for copy in copies if copy.question_id == row.question_id]
+    if titles:
+        equal = [copy for copy in equal if copy.title in titles]
     if copies and not equal:
         owner = f"{copies[0].question_id} of {copies[0].title}"
         raise RowFault(UNKNOWN_ROWS, f"answer_id {row.answer_id} is that of {owner}, not of {what}")
@@ -8352,6 +8396,16 @@ def fold_cell(name: str) -> str:
     """Return a name without what a spreadsheet, a file system or a person may change unseen."""
     text = re.sub(f"'(?={SIGN})", "", unicodedata.normalize("NFC", remove_invisible(name)).strip())
     return text.removeprefix("'")
+
+
+def describe_unknown_system(row: Override, index: AnswerIndex) -> str:
+    folders = sorted({name.partition("/")[0] for name in index.titles if "/" in name})
+    if not row.submission or row.submission in folders:
+        return f"system {row.system}{suggest(row.system, index.titles)}"
+    name = row.submission.casefold()
+    alike = [folder for folder in folders if folder.casefold().startswith(name)]
+    advice = f": did you mean {alike[0]}?" if alike else suggest(row.submission, folders)
+    return f"submission {row.submission}{advice}"
 
 
 # -- The label sheet
@@ -8435,6 +8489,10 @@ class Concern(Enum):
     EQUAL = WarningRecord("Equal predictions")
     BEST = WarningRecord("The best system counts", advice="ask for one file, or `final`")
     REJECTED = WarningRecord("Rows of people's files that do not count")
+    EARLY = WarningRecord(
+        "Decisions without an answer_id, written before this class was graded",
+        advice="delete them if they are of another class",
+    )
 
 
 ODDITIES = (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM, BROAD)
@@ -8592,6 +8650,8 @@ def complete_gradebook(gradebook: Gradebook) -> None:
             grades[submission.name].concerns.setdefault(concern, []).append(cell)
             concerns[concern].append(cell)
     concerns[Concern.REJECTED] += map(LinkCell, gradebook.people.rejected)
+    if gradebook.history.is_first:
+        concerns[Concern.EARLY] += map(LinkCell, gradebook.people.without_id)
     for measure in split.measures:
         value = find_median(grade.system.find_mean(measure).value for grade in grades.values())
         gradebook.medians[measure.name] = NO_MEAN._replace(value=value)
@@ -8945,7 +9005,7 @@ class LastResults(NamedTuple):
 
 def read_last_results(split: Split) -> LastResults:
     """Read the first results that have questions: all submissions have the same ones."""
-    folder = os.path.join(split.root, GRADED_FOLDER.format(split=split.name))
+    folder = os.path.join(split.out, GRADED_FOLDER.format(split=split.name))
     for path in find_files(folder, f"*/{RESULTS_FILE.format(split=split.name)}").values():
         golds: dict[str, str] = {}
         criteria = set()
@@ -8986,14 +9046,12 @@ class History(NamedTuple):
     last: LastResults = LastResults()
     owned: Mapping[str, Sequence[GradeRow]] = MappingProxyType({})  # submission of today -> its rows
     withdrawn: Mapping[str, GradeRow] = MappingProxyType({})  # submission that is gone -> its last row
-
-    @property
-    def judge(self) -> str:
-        return self.rows[-1].judge if self.rows else ""
+    judge: str = ""  # of the last run
+    is_first: bool = False  # whether the class has never been graded
 
 
 def read_history(split: Split, problems: Problems) -> History:
-    path = os.path.join(split.root, HISTORY_FILE.format(split=split.name))
+    path = os.path.join(split.out, HISTORY_FILE.format(split=split.name))
     last = read_last_results(split)
     if not os.path.lexists(path):
         return History(last=last)
@@ -9013,7 +9071,7 @@ def read_history(split: Split, problems: Problems) -> History:
                 damaged.append(row.report(f"cut off: {len(cells)} of {len(header.names)} cells"))
         except msgspec.ValidationError as error:
             damaged.append(describe_fault(error, row))
-    return History(file, rows, damaged, last)
+    return History(file, rows, damaged, last, judge=rows[-1].judge if rows else "")
 
 
 class HistoryHeader(NamedTuple):

@@ -615,6 +615,67 @@ def test_the_best_of_ten_systems_needs_attention(course: Project) -> None:
     assert "third: best" not in outcome.out  # it has `final`
 
 
+# ------------------------------------------------------------------ Another folder for what is written
+
+
+def test_a_second_opinion_goes_to_another_folder(graded: Project, judge_with: JudgeWith) -> None:
+    """Nothing of the first one changes but the journal, and `agreement` reads both."""
+    before = graded.files()
+    change_judge(graded, judge_with)
+    outcome = grade(graded, "--model", GPT_OSS, "--out", "second/opinion", "--report", "html")
+    assert (outcome.code, "differ" in outcome.out) == (0, False)
+    after = graded.files()
+    assert [name for name, content in before.items() if after[name] != content] == ["dev_judgements.jsonl"]
+    new = sorted(after.keys() - before.keys())
+    boards = {name for name in before if name.startswith("dev_") and name != "dev_judgements.jsonl"}
+    assert new == sorted(f"second/opinion/{name}" for name in boards)
+    for name in ("dev_leaderboard.html", "dev_grades.csv"):
+        assert "second/" not in text_of(graded, f"second/opinion/{name}")  # links are relative to it
+    again = grade(graded, "--out", "second/opinion")
+    assert (again.code, read_table(graded, "second/opinion/dev_grades.csv")[1]["points"]) == (0, "85.0")
+    pattern = f"dev_graded/*/{RESULTS}"
+    assert graded.run("agreement", pattern, f"second/opinion/{pattern}").code == 0
+
+
+def test_another_folder_begins_with_the_judge_of_this_one(graded: Project) -> None:
+    """And what was graded here need not be named there."""
+    outcome = graded.run("dev", "--submissions", "in/one", "--out", "trial", GROQ_API_KEY="")
+    assert (outcome.code, read_table(graded, "trial/dev_grades.csv")[0]["points"]) == (0, "80.0")
+    [row] = read_table(graded, "trial/dev_graded/history.csv")
+    assert (row["submission"], row["judge"]) == ("one", LLAMA)
+
+
+def test_one_submission_in_another_folder(small: Project) -> None:
+    small.run("dev", "--out", "trial", "--report", "md")
+    assert {name for name in small.files() if "evaluation" in name and name != "evaluation.py"} == {
+        "trial/dev_evaluation.json",
+        "trial/dev_evaluation.md",
+    }
+    assert small.run("dev", "--out", "trial", "--baseline", "trial/dev_evaluation.json").code == 2
+    assert small.run("dev", "--baseline", "trial/dev_evaluation.json").code == 0
+
+
+def test_a_file_is_no_folder_for_results(small: Project) -> None:
+    small.write("trial", "")
+    assert assert_refused(small, "dev", "--out", "trial")[0] == "error: --out trial: not a folder"
+
+
+# ------------------------------------------------------------------ Decisions of last year
+
+
+def test_decisions_from_before_the_class_was_graded_are_named(course: Project) -> None:
+    """In the first run only; those with an answer_id are on answers of this class."""
+    shutil.rmtree(course.folder / "in/torn")
+    course.write("dev_overrides.csv", "submission,question_id,score,reason\none,q001,5,So.\n")
+    warning = f"warning: {EARLY}: 1, e.g. dev_overrides.csv:2: q001 one; "
+    outcome = grade(course)
+    assert mentions(outcome.err, warning)
+    assert f"{EARLY}: 1" in outcome.out
+    outcome = grade(course)
+    assert (mentions(outcome.err, EARLY), EARLY in outcome.out) == (False, False)
+    assert not mentions(grade(course, "--out", "second").err, EARLY)
+
+
 # ------------------------------------------------------------------ Files that cannot be written
 
 
@@ -700,6 +761,7 @@ def test_unknown_people_in_files_and_flags_are_on_the_leaderboard(course: Projec
 
 # ------------------------------------------------------------------ What needs attention
 
+EARLY = "Decisions without an answer_id, written before this class was graded"
 RIGHT = {"q001": {"answer": "It is d1.", **CITED}, "q002": {"answer": "It is d2.", **CITED}}
 ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases
     "Not graded: 2": (
@@ -723,7 +785,8 @@ ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases
         "equal: equal2/other, same/own; equal2: equal/own, same/own; same: equal/own, equal2/other"
     ),
     "The best system counts: 1; ask for one file, or `final`": "late: best of 2 systems",
-    "Rows of people's files that do not count: 1": "dev_overrides.csv:2: system nobody",
+    "Rows of people's files that do not count: 1": "dev_overrides.csv:2: submission nobody",
+    f"{EARLY}: 1; delete them if they are of another class": "dev_overrides.csv:3: q001 equal",
 }
 REASONS = {
     "beside": (

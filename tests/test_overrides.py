@@ -204,7 +204,7 @@ def test_in_a_judged_class_a_decision_fills_a_missing_judgement(
     override(classmates, "ann,q002,3,So.", first_column="submission")
     outcome = run(classmates, *CLASS)
     assert read_points(classmates) == {"ann": "55.0", "bob": "75.0", "cem": "55.0"}
-    assert (outcome.code, mentions(outcome.err, "overrides")) == (0, False)
+    assert (outcome.code, mentions(outcome.err, "do not count")) == (0, False)
 
 
 def scores_of(project: Project, name: str) -> list[int]:
@@ -484,10 +484,37 @@ def test_a_submission_with_several_systems_must_say_which(submissions: Project) 
     override(submissions, "three,q001,5,So.", first_column="submission")
     outcome = run(submissions, *FOLDERS)
     assert outcome.code == 3
-    assert mentions(outcome.err, f"{FILE}:2: system three; name one of three/x, three/y")
+    advice = "name one of three/x, three/y, or the answer_id"
+    assert mentions(outcome.err, f"{FILE}:2: system three; {advice}")
     assert run(submissions, *FOLDERS, "--systems", "y").code == 3  # now there is only one
     rows = submissions.read(f"dev_graded/three/{RESULTS}")["y"]["llm_judge"]["per_question"]
     assert [row["answer_score_raw"] for row in rows] == [5]
+
+
+def test_an_answer_id_says_which_of_several_systems(submissions: Project) -> None:
+    submissions.run("dev", *FOLDERS)
+    [row] = submissions.read(f"dev_graded/three/{RESULTS}")["x"]["llm_judge"]["per_question"]
+    header = "question_id,score,reason,answer_id"
+    override(submissions, f"three,q001,5,So.,{row['answer_id']}", first_column="submission", columns=header)
+    assert not mentions(run(submissions, *FOLDERS).err, "do not count")
+    scores = {}
+    for name in ("x", "y"):
+        [row] = submissions.read(f"dev_graded/three/{RESULTS}")[name]["llm_judge"]["per_question"]
+        scores[name] = row["answer_score_raw"]
+    assert scores == {"x": 5, "y": 1}
+
+
+@table(
+    "name, what",
+    {
+        "begins like one": ("thr", "submission thr: did you mean three?"),
+        "is like one": ("theee", "submission theee: did you mean three?"),
+        "is like none": ("zoe", "submission zoe"),
+    },
+)
+def test_an_unknown_submission_is_called_so(submissions: Project, name: str, what: str) -> None:
+    override(submissions, f"{name},q001,5,So.", first_column="submission")
+    assert mentions(run(submissions, *FOLDERS).err, f"{FILE}:2: {what}")
 
 
 @table(

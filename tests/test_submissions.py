@@ -603,7 +603,7 @@ def test_a_row_of_a_person_matches_exactly_one_name(course: Project) -> None:
     outcome = course.run("dev", "--submissions", "in/*")
     means = {row[0]: row[1] for row in leaderboard(course, "submission", "answer")}
     assert means == {"alice": "2.0", "alice\u00a0": "3.0", "Chlo\u00e9": "4.0", "Bob": ""}
-    assert mentions(outcome.err, "rows for what this run", "system bob: did you mean Bob?")
+    assert mentions(outcome.err, "rows for what this run", "submission bob: did you mean Bob?")
 
 
 @table(
