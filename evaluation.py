@@ -209,6 +209,7 @@ MAX_ANSWER_CHARS = 20_000  # of an answer that are judged
 MAX_FILE_BYTES = 1_000_000_000
 MAX_SUBMISSION_BYTES = 100_000_000  # of each of its files
 MIN_CLASS = 10  # submissions, for statistics of the questions
+MIN_MEDIAN = 5  # submissions, for medians of the class: of fewer ones they tell the grades of others
 MAX_NAMES_SHOWN = 10  # more are counted
 MAX_SHOWN_CHARS = 200  # of a text from a file, in a line of output
 MIN_ALIKE = 3  # answers or questions; fewer may be alike by chance
@@ -3614,7 +3615,6 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     latency_ms: Amount = None
     cut_off: bool = False  # at the most tokens that it may have
     batch_file: str = ""  # of a note of version 5 on a batch, which is no reply
-    system: Any = None
     question_id: Any = None
     repeat: Any = None
     time: Any = None
@@ -4713,7 +4713,6 @@ class Journal(msgspec.Struct):
         reply.key = call.key
         reply.requested = call.model if call.model != reply.model else ""
         reply.instead_of = self.withdrawn.get(call.model, "")
-        reply.system = call.request.system
         reply.question_id = call.request.item_id
         reply.repeat = call.request.repeat
         reply.time = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -6415,11 +6414,11 @@ class Submission(msgspec.Struct):
     @property
     def reasons(self) -> list[str]:
         """The problems as seen from within its folder: "dev_x_output.json:3: JSON is cut off"."""
-        reasons = []
-        for problem in self.problems:
-            inner = problem.file.removeprefix(self.folder).removeprefix("/")
-            reasons.append(problem._replace(file=inner).describe())
-        return reasons
+        return [problem._replace(file=self.find_inner(problem.file)).describe() for problem in self.problems]
+
+    def find_inner(self, path: str) -> str:
+        """Return a file's path within the folder: no page names the folders above it."""
+        return path.removeprefix(self.folder).removeprefix("/")
 
     @property
     def warnings(self) -> list[WarningRecord]:
@@ -7364,6 +7363,11 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         """Return the content of a results file. Its paths are relative to the folder of the run."""
         split = graded.inputs.split
         root = os.path.join(self.options.root, "")
+
+        def show(path: str) -> str:
+            path = path.removeprefix(root)
+            return make_relative(path) if os.path.isabs(path) else path
+
         document = {}
         for system in submission.systems:
             results = build_results(split, system, graded.session)
@@ -7373,9 +7377,9 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
                 "schema": RESULTS_SCHEMA,
                 "program_version": VERSION,
                 "prompt_hash": RUBRIC.prompt_hash,
-                "inputs": [InputFile(file.file.removeprefix(root), file.sha256) for file in inputs],
+                "inputs": [InputFile(show(file.file), file.sha256) for file in inputs],
                 "corpus": {"documents": len(split.documents), "sha256": split.corpus_sha256},
-                "warnings": [line.removeprefix(root) for line in describe_warnings(warnings)],
+                "warnings": describe_warnings([row._replace(file=show(row.file)) for row in warnings]),
             }
             if system.name in graded.changes_since:
                 results["baseline"] = graded.changes_since[system.name].build_block()
@@ -8693,7 +8697,7 @@ def build_grade(
 
 def find_median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return statistics.median(known) if len(known) > 1 else None
+    return statistics.median(known) if len(known) >= MIN_MEDIAN else None
 
 
 def list_concerns(gradebook: Gradebook, graded: GradedSubmission) -> Iterator[tuple[Concern, LinkCell]]:
@@ -9334,7 +9338,8 @@ def build_split_report(
     remarks = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
     remarks += describe_certainty(systems, split.measures, graded.differences)
     cases: list[str] = []
-    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(submission.warnings)]
+    own = [warning._replace(file=submission.find_inner(warning.file)) for warning in submission.warnings]
+    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(own)]
     for system in systems:
         remarks += prefix_lines(system.name, describe_scored(system))
         cases += prefix_lines(system.name, describe_cases(system))

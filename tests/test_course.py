@@ -215,6 +215,15 @@ def test_paths_of_the_class_are_relative_and_in_no_folder_of_a_student(graded: P
     assert {row["submission"]: row["folder"] for row in read_history(graded)} == {
         name: f"in/{name}" for name in ("bare", "one", "third", "two")
     }
+    graded.write("in/one/dev_own_output.json.bak", "{}")  # a warning
+    graded.run("dev", "--submissions", str(graded.folder / "in/*"), "--report", "html", "md", "csv")
+    for path in graded.folder.glob("dev_graded/*/*"):
+        text = path.read_text("utf-8")
+        others = {"bare", "one", "third", "two"} - {path.parent.name}
+        assert str(graded.folder) not in text
+        assert [name for name in others if f"in/{name}" in text] == []
+    journal = (graded.folder / "dev_judgements.jsonl").read_text("utf-8")
+    assert "third" not in journal  # which has no names
 
 
 @posix_only
@@ -705,16 +714,21 @@ def test_grades_that_cannot_be_written(graded: Project) -> None:
 # ------------------------------------------------------------------ Pages
 
 
-def test_a_students_page_begins_with_the_grade(course: Project) -> None:
+def test_a_students_page_begins_with_the_grade(course: Project, judge_with: JudgeWith) -> None:
+    """Of fewer than five submissions, medians would tell the grades of others."""
     course.write("dev_appeal.txt", "Write to the office.\n\nName the answer ID.\n")
     grade(course, "--report", "html")
+    assert "median of the class" not in text_of(course, "dev_graded/one/dev_evaluation.html")
+    course.submission("in/fay", own=answers("fay", **CITED))
+    judge_with({"in/fay/own": [4, 4]})
+    grade(course)
     page = text_of(course, "dev_graded/one/dev_evaluation.html")
     headings = ["Your grade: 80.00 of 100", "How to appeal", "Questions", "Systems"]
     assert re.findall("<h2>(.*?)</h2>", page)[:4] == headings
     made_of = re.sub("<[^>]*>+", " ", page.partition(headings[0])[2].partition("<dl>")[0]).split()
     for text in (
         "yours 3.00 1.000 0.800",
-        "median of the class 3.50 1.000 0.750",
+        "median of the class 4.00 1.000 0.800",
         "The grade is 100 times Combined.",
     ):
         assert text in " ".join(made_of)
