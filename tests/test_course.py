@@ -377,8 +377,8 @@ def test_the_history_keeps_every_grade(graded: Project) -> None:
         ("in/one", "own", "Combined", LLAMA)
     }
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", row["date"]) for row in rows)
-    content = (graded.folder / "in/one/dev_own_output.json").read_bytes()
-    assert {row["answers"] for row in rows} == {hashlib.sha256(content).hexdigest()[:12]}
+    written = (graded.folder / "in/one/dev_own_output.json").read_bytes()
+    assert {row["answers"] for row in rows} == {hashlib.sha256(written).hexdigest()[:12]}
     kinds = ("gold", "documents", "decisions")
     steps = [[kind for kind in kinds if then[kind] != now[kind]] for then, now in itertools.pairwise(rows)]
     assert steps == [["decisions"], ["decisions"], ["documents"], ["gold"]]
