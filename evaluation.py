@@ -4928,6 +4928,7 @@ class WarningRecord(NamedTuple):
     cases: Sequence[str] = ()
     advice: str = ""
     file: str = ""  # or system that it is about
+    is_misread: bool = False  # whether something that was given does not count, as it has another form
 
     def describe(self) -> str:
         text = f"{self.file}: {self.kind}" if self.file else self.kind
@@ -5500,6 +5501,11 @@ class Command(Generic[Inputs, Graded]):
         return ""
 
     @property
+    def frames_saved(self) -> bool:
+        """Return whether the names of the results files have bars above and below."""
+        return True
+
+    @property
     def needs_judge(self) -> bool:
         """Return whether nothing can be written without a model."""
         return False
@@ -5592,7 +5598,7 @@ class Command(Generic[Inputs, Graded]):
             graded = self.grade(inputs, outcomes, session)
             files, is_written = write_outputs(self.list_files(graded), console)
         console.print(self.render(graded))
-        print_saved(files, self.results_title, console)
+        print_saved(files, self.results_title, console, is_framed=self.frames_saved)
         console.note(*session.report_use())
         checks = self.list_checks(graded)
         worse = [check.worse for check in checks if check.worse]
@@ -5694,13 +5700,16 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
     return written, not errors
 
 
-def print_saved(files: Iterable[OutputFile], title: str, console: Console) -> None:
+def print_saved(files: Iterable[OutputFile], title: str, console: Console, *, is_framed: bool) -> None:
     announced = [file for file in files if file.is_announced]
     saved = [file.path for file in announced if not file.is_report]
     if saved and title:
         text = escape_console(f"{title} saved to: {shorten_names(saved)}")
-        console.print(render_title(text).rstrip("\n"))
+        console.print(render_title(text).rstrip("\n") if is_framed else text)
     reports = [file.path for file in announced if file.is_report]
+    folder = os.path.commonpath(reports) if len(reports) > len(REPORT_FORMATS) else ""
+    if folder:
+        reports = [f"{Path(folder).as_posix()}/"]
     if reports:
         console.print(escape_console(f"Reports saved to: {shorten_names(reports)}"))
 
@@ -6649,8 +6658,30 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
     return submissions
 
 
+def find_struck(submissions: Sequence[Submission]) -> list[str]:
+    """Return the IDs without a question that most submissions answer: they were questions once."""
+    owners = Counter(
+        name
+        for submission in submissions
+        for name in {name for system in submission.systems for name in system.predictions.unknown}
+    )
+    return sorted(name for name, count in owners.items() if count >= max(MIN_ALIKE, len(submissions) / 2))
+
+
+def forgive_struck(submission: Submission, struck: Collection[str]) -> None:
+    """Take answers to questions that are not graded any more from what is odd about a submission."""
+    for index, system in enumerate(submission.systems):
+        oddities = []
+        for oddity in system.oddities:
+            if oddity.kind == UNKNOWN_ID:
+                oddity = oddity._replace(cases=[name for name in oddity.cases if name not in struck])
+            oddities.append(oddity)
+        submission.systems[index] = system._replace(oddities=oddities)
+
+
 def is_hidden(name: str) -> bool:
-    return name == "__MACOSX" or name.startswith(".")  # a Mac adds this folder to zips
+    """Return whether a system has put this file or folder beside people's."""
+    return name.startswith(".") or name.casefold() in ("__macosx", "desktop.ini", "thumbs.db")
 
 
 def name_submissions(paths: Sequence[str]) -> list[str]:
@@ -6690,7 +6721,7 @@ def make_safe_name(text: str) -> str:
 def read_submission(split: Split, submission: Submission, options: InputOptions) -> None:
     """Read the systems in a submission's folder, or those of --systems. Raises InputError if it has none."""
     if submission.name:
-        open_folder(submission)
+        open_folder(submission, split)
     submission.files = find_systems(submission.folder, split.name)
     submission.names = list(submission.files)
     if options.systems:
@@ -6708,15 +6739,28 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
         read_system(split, submission, name)
 
 
-def open_folder(submission: Submission) -> None:
+def open_folder(submission: Submission, split: Split) -> None:
     """Find the folder that has the submission's files, and list them. Raises InputError if that fails."""
     folder = submission.folder
+    form = PREDICTIONS_FILE.format(split=split.name, system="*")
     if os.path.islink(folder):
         raise InputError([Problem(folder, "a link: put the folder itself here")])
     try:
         submission.folder, submission.found = find_inner_folder(folder)
+        if find_files(submission.folder, form):
+            return
+        paths = [f"{submission.folder}/{name}" for name in submission.found]
+        inner = [
+            find_inner_folder(path)[0] for path in paths if os.path.isdir(path) and not os.path.islink(path)
+        ]
+        filled = [path for path in inner if find_files(path, form)]
+        if filled:
+            submission.folder, submission.found = find_inner_folder(filled[0])
     except OSError as error:
         raise InputError([Problem(folder, f"cannot be read: {error.strerror}")]) from error
+    if len(filled) > 1:
+        kind = f"folders beside, not graded: {shorten_names(filled[1:])}"
+        submission.notices.append(WarningRecord(kind, file=submission.folder))
 
 
 def find_inner_folder(folder: str) -> tuple[str, list[str]]:
@@ -6797,7 +6841,9 @@ def parse_predictions(file: FileData, known: Collection[str], problems: Problems
     repeated = find_repeated(name for name in names if not known or name in known)
     malformed = [
         WarningRecord("predictions that cannot be read, counted as blank", describe_within(unreadable)),
-        WarningRecord("fields that cannot be read, counted as not given", describe_within(not_given)),
+        WarningRecord(
+            "fields that cannot be read, counted as not given", describe_within(not_given), is_misread=True
+        ),
         WarningRecord("IDs in one text, read as several", listed, "write a list"),
     ]
     return Predictions(rows, repeated, unknown, malformed)
@@ -6834,6 +6880,7 @@ FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters onl
 }
 
 # Kinds of warning that a teacher should see first: see list_concerns. BROAD is one, as evidence is a recall.
+UNKNOWN_ID = "predictions for IDs that no question has"
 QUESTION_FORM = "IDs unlike those of the questions, counted as misses"
 DOCUMENT_FORM = "retrieved IDs unlike those of the documents"
 SENTENCE_FORM = "cited IDs unlike those of the sentences"
@@ -6918,7 +6965,7 @@ def check_prediction_ids(split: Split, predictions: Predictions) -> list[Warning
         WarningRecord("IDs that occur more than once, the last counts", predictions.repeated),
         WarningRecord(QUESTION_FORM, renamed, "write them as in the questions file"),
         WarningRecord("questions without a prediction, counted as misses", missing),
-        WarningRecord("predictions for IDs that no question has", unknown),
+        WarningRecord(UNKNOWN_ID, unknown),
         WarningRecord("predictions with another text than the question's", swapped),
     ]
 
@@ -7066,7 +7113,10 @@ def find_unknown_fields(
             if similar and not fields.get(known[similar[0]]) and value and name not in known.values():
                 kind = f'{noun} with the unknown field "{cut_text(name)}"'
                 cases[kind, f'did you mean "{known[similar[0]]}"?'].append(place)
-    return [WarningRecord(kind, places, advice) for (kind, advice), places in cases.items()]
+    warnings = []
+    for (kind, advice), places in cases.items():
+        warnings.append(WarningRecord(kind, places, advice, is_misread=True))
+    return warnings
 
 
 # ------------------------------------------------------------------ 12. Grading a split
@@ -7217,6 +7267,10 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
     results_title = "Evaluation results"
 
     @property
+    def frames_saved(self) -> bool:
+        return not self.options.submissions  # A class has many lines.
+
+    @property
     def journal_file(self) -> str:
         return os.path.join(self.options.root, JUDGEMENTS_FILE.format(split=self.options.split))
 
@@ -7244,6 +7298,12 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         submissions = read_submissions(split._replace(questions=[]) if problems else split, options)
         history = History()
         if options.submissions:
+            struck = find_struck(submissions)
+            if struck:
+                warning = WarningRecord("questions that are not graded any more, and are answered", struck)
+                split = split._replace(warnings=[*split.warnings, warning])
+            for submission in submissions:
+                forgive_struck(submission, struck)
             history = read_history(split, problems)
             problems += find_renumbered(split, history.last)
             if not history.judge:
@@ -8590,8 +8650,13 @@ def has_answer_scores(systems: Sequence[SplitSystem]) -> bool:
     return bool(owners) and owners == {system.system.submission for system in systems}
 
 
-def rank_submissions(submissions: Sequence[GradedSubmission]) -> tuple[Measure, list[BoardRow]]:
-    """Return the measure that ranks, and all rows: best first, without a rank last."""
+def rank_submissions(
+    submissions: Sequence[GradedSubmission], counted: Collection[str]
+) -> tuple[Measure, list[BoardRow]]:
+    """Return the measure that ranks, and all rows: best first, without a rank last.
+
+    A submission has the rank of its system that is counted, by its title; its others follow without one.
+    """
     measure = choose_measure(list(flatten(submission.systems for submission in submissions)))
     parts = (EVIDENCE_MEASURE, measure) if measure is COMBINED_MEASURE else (measure,)
     values = {}
@@ -8608,8 +8673,15 @@ def rank_submissions(submissions: Sequence[GradedSubmission]) -> tuple[Measure, 
             if missing:
                 reason = f"{State.MISSING_JUDGEMENTS.value}: {len(missing)}"
             rows[system.title] = BoardRow(submission.submission, system, reason)
-    ranks = rank_systems(dict(sorted(values.items())))
-    ranked = [rows[title]._replace(rank=rank) for title, rank in ranks.items()]
+    ranks = rank_systems({title: value for title, value in sorted(values.items()) if title in counted})
+    others = rank_systems({title: value for title, value in sorted(values.items()) if title not in counted})
+    ranked = []
+    for title, rank in ranks.items():
+        row = rows[title]._replace(rank=rank)
+        ranked.append(row)
+        for other in others:
+            if rows[other].submission is row.submission:
+                ranked.append(rows[other])
     faulty = [row.submission for row in submissions if row.submission.problems]
     return measure, ranked + [BoardRow(row, NO_SYSTEM, row.reasons[0]) for row in faulty]
 
@@ -8721,7 +8793,11 @@ def list_concerns(gradebook: Gradebook, graded: GradedSubmission) -> Iterator[tu
                 yield Concern.UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note, len(ids))
         n_blank = sum(is_blank(answer.prediction.answer) for answer in system.answers)
         if 2 * n_blank >= len(system.answers) > 0:
-            yield Concern.UNANSWERED, LinkCell(title, page, f"{n_blank} of {len(system.answers)}")
+            causes = [
+                oddity.describe() for oddity in submitted.oddities if oddity.is_misread and oddity.cases
+            ]
+            note = "; ".join([f"{n_blank} of {len(system.answers)}", *causes])
+            yield Concern.UNANSWERED, LinkCell(title, page, note)
         for answer in system.flagged:
             note = f"{answer.id} ({', '.join(answer.flags)})"
             yield Concern.FLAGGED, LinkCell(title, submission.link_page(split, answer.id), note)
@@ -8747,8 +8823,11 @@ def build_attention_part(concerns: Mapping[Concern, Sequence[LinkCell]]) -> Part
 
 
 def narrow_attention(attention: Part) -> Part:
+    """Return the part for the console, whose last line names those that are not graded."""
     lines = []
     for kind, cells in attention.rows:
+        if str(kind).startswith(f"{Concern.UNGRADED.value.kind}:"):
+            continue
         lines += [str(kind), *[f"  {format_cell(cell)}" for cell in cast("list[LinkCell]", cells)]]
     return attention._replace(rows=(), lines=lines)
 
@@ -8756,7 +8835,8 @@ def narrow_attention(attention: Part) -> Part:
 def build_leaderboard(gradebook: Gradebook) -> Report:
     split = gradebook.split
     submissions = gradebook.submissions
-    measure, rows = rank_submissions(submissions)
+    counted = {grade.system.title for grade in gradebook.grades.values()}
+    measure, rows = rank_submissions(submissions, counted)
     systems = [row.system for row in rows if row.system is not NO_SYSTEM]
     more_measures = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
     measures = [*LEADERBOARD_MEASURES, *more_measures]
@@ -8845,7 +8925,9 @@ def describe_status(system: SplitSystem) -> str:
 
 
 def narrow_leaderboard(board: Part) -> Part:
-    return board.select(set(board.header) - NOT_ON_CONSOLE)._replace(lines=["", *board.lines])
+    status = board.header.index("Status")
+    rows = [row for row in board.rows if row[status] != State.NOT_GRADED.value]
+    return board._replace(rows=rows).select(set(board.header) - NOT_ON_CONSOLE)
 
 
 def choose_system(submission: GradedSubmission, measure: Measure) -> SplitSystem:
@@ -8957,14 +9039,11 @@ def explain_change(then: GradeRow, grade: Grade) -> str:
     if now.points is None:
         return grade.obstacle
     reasons = []
-    if then.system:
-        for name, words in CHANGE_REASONS.items():
-            if getattr(then, name) != getattr(now, name):
-                reasons.append(words)
+    for name, words in CHANGE_REASONS.items():
+        if getattr(then, name) != getattr(now, name):
+            reasons.append(words)
     if "system" in reasons:
         reasons = [words for words in reasons if words != "answers"]  # they are those of another system
-    if then.points is None:
-        reasons.append("judgements arrived" if then.system else f"was {State.NOT_GRADED.value}")
     return ", ".join(reasons) or "judged again"
 
 
@@ -8975,7 +9054,7 @@ def compare_with_last(gradebook: Gradebook) -> tuple[list[str], list[tuple[str, 
     kinds: Counter[str] = Counter()
     for name, grade in gradebook.grades.items():
         then = grade.earlier[-1] if grade.earlier else grade.row
-        if then.points != grade.points:
+        if then.points not in (None, grade.points):
             why = explain_change(then, grade)
             kinds[why] += 1
             points = f"{format_points(grade.points)}, before {format_points(then.points)}"

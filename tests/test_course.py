@@ -511,7 +511,7 @@ def test_previous_points_are_the_last_that_differ(graded: Project) -> None:
     assert graded.read(f"dev_graded/one/{RESULTS}") == {}  # no old scores stay
     assert read_previous(graded)["one"] == "100.0"
     graded.write("in/one/dev_own_output.json", text)
-    assert "one: 100.00, before none: was not graded" in grade(graded).out
+    assert grade(graded).out.endswith("\n4 of 4 submissions graded\n")  # what arrives is not said
     assert read_previous(graded)["one"] == "80.0"
     (graded.folder / "dev_overrides.csv").unlink()
     assert "one: 80.00, before 100.00: decisions" in grade(graded).out
@@ -557,7 +557,7 @@ def test_points_that_are_gone_are_named(graded: Project, serve: Serve) -> None:
     assert (outcome.code, case in outcome.out) == (3, True)
     assert read_previous(graded)["one"] == "80.0"
     outcome = grade(graded)
-    assert "4 of 4 grades differ from the last run: judgements arrived" in outcome.out
+    assert outcome.out.endswith("\n4 of 4 submissions graded\n")  # what arrives is not said
     assert (outcome.code, read_previous(graded)["one"]) == (0, "")
 
 
@@ -861,6 +861,8 @@ def test_what_needs_attention_is_said_first(crowd: Project) -> None:
     printed = blocks(outcome.out)
     lines = []
     for what, cases in ATTENTION.items():
+        if what.startswith("Not graded"):
+            continue  # The last line has their names, and stderr the reasons.
         lines += [what, *(f"  {case}" for case in re.split("; (?!write|cite|ask)", cases))]
     assert (next(iter(printed)), printed["NEEDS ATTENTION"].split("\n")[: len(lines)]) == (
         "NEEDS ATTENTION",
@@ -874,6 +876,64 @@ def test_what_needs_attention_is_said_first(crowd: Project) -> None:
     assert links["dev_graded/flagged/dev_evaluation.html#q002"] == "flagged"
     assert links["dev_graded/late/dev_evaluation.html#q001"] == "late/b"
     assert all((crowd.folder / link.partition("#")[0]).exists() for link in links)
+
+
+def test_who_is_not_graded_is_in_the_last_line_of_the_console(crowd: Project) -> None:
+    outcome = grade(crowd)
+    assert outcome.out.endswith("\n8 of 10 submissions graded; not graded: torn, zip\n")
+    assert [name for name in ("torn", "zip") if outcome.out.count(name) > 1] == []
+
+
+# Predictions for q001 and q002 -> what the box says about them
+NOT_ANSWERED: dict[str, tuple[dict[str, Any], str]] = {
+    "another name": (
+        {"Answer:": "It is.", **CITED},
+        '2 of 2; predictions with the unknown field "Answer:": 2, e.g. q001; did you mean "answer"?',
+    ),
+    "another type": (
+        {"answer": {"text": "It is."}},
+        "2 of 2; fields that cannot be read, counted as not given: 2, "
+        "e.g. q001: answer: Expected str, got object",
+    ),
+    "nothing": ({}, "2 of 2"),
+}
+
+
+@table("row, note", NOT_ANSWERED)
+def test_what_is_not_answered_names_the_cause(course: Project, row: dict[str, Any], note: str) -> None:
+    course.submission("in/zoe", own={"q001": row, "q002": row})
+    outcome = grade(course, "--judge")
+    assert f"  zoe: {note}\n" in outcome.out
+
+
+def test_nobody_is_blamed_for_answers_to_a_struck_question(project: Project) -> None:
+    """Not only in the run after: most submissions have answered it."""
+    rows = [question(f"d{number}", question_id=f"q{number:03d}") for number in range(1, 5)]
+    project.questions(*rows)
+    for name in ("ann", "bob", "cem", "dan"):
+        project.submission(f"in/{name}", own=answers(name, 4 if name != "dan" else 3, **CITED))
+    project.submission("in/dan", own={**answers("dan", 2, **CITED), "q9": {"answer": "What?"}})
+    grade(project, "--judge")
+    project.questions(*rows[:2], rows[3])
+    for _ in range(2):
+        outcome = grade(project, "--judge")
+        text = "questions that are not graded any more, and are answered: 1, e.g. q003"
+        assert mentions(outcome.err, f"warning: {text}")
+        odd = [line for line in outcome.err if "IDs that no question has" in line]
+        assert len(odd) == 1
+        assert "dan" in odd[0]
+
+
+def test_a_second_folder_within_a_folder(course: Project) -> None:
+    """As when a student unpacks two archives; what systems add beside is nothing."""
+    for name in ("a_first", "b_second"):
+        course.submission(f"in/zoe/{name}", own=answers(name, **CITED))
+    for name in ("desktop.ini", "__MACOSX/x", ".DS_Store", "zoe/notes/notes.txt"):
+        course.write(f"in/{name}", "x")
+    outcome = grade(course, "--judge")
+    assert read_grades(course)["zoe"][:3] == ["100.0", "own", "graded"]
+    assert mentions(outcome.err, "warning: in/zoe/a_first: folders beside, not graded: in/zoe/b_second")
+    assert list(read_grades(course)) == ["bare", "one", "third", "torn", "two", "zoe"]
 
 
 def test_grades_say_all_that_needs_attention(crowd: Project) -> None:

@@ -474,7 +474,7 @@ def test_decisions_name_submissions_or_their_systems(submissions: Project) -> No
     override(submissions, *(f"{name},q001,{score},So." for name, score in decisions.items()))
     outcome = run(submissions, *FOLDERS)
     board = (submissions.folder / "dev_leaderboard.csv").read_text("utf-8-sig").splitlines()
-    assert [line[: line.index(",graded")] for line in board[1:4]] == ["1,one,x", "2,three,y", "3,three,x"]
+    assert [line[: line.index(",graded")] for line in board[1:4]] == ["1,one,x", "2,three,y", ",three,x"]
     rows = submissions.read(f"dev_graded/three/{RESULTS}")["y"]["llm_judge"]["per_question"]
     assert [(row["answer_score_raw"], row["judge_score"]) for row in rows] == [(3, 1)]
     assert mentions(outcome.err, "warning: overrides: no effect", "q001 of four/x, q001 of five")

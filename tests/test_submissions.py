@@ -205,13 +205,9 @@ Rank  Submission  System  Combined  Answer       Evidence             F1
    2  bob         strong     0.550    3.00          0.500          0.500
  n/a  bob         empty      0.100    1.00  not submitted  not submitted
  n/a  cem         simple     0.500    5.00  not submitted  not submitted
-
 Ranked by: Combined
 No intervals: fewer than 5 documents: 2.
-
-============================================================
 Evaluation results saved to: dev_leaderboard.csv, dev_leaderboard.md, dev_grades.csv
-============================================================
 3 of 3 submissions graded
 """
 
@@ -269,8 +265,8 @@ def test_judge_names_the_systems_to_judge(three: Project, serve: Serve) -> None:
     assert leaderboard(three, "rank", "submission", "system", "combined", "judged", "reason") == [
         ("1", "cem", "simple", "0.5", "2", ""),
         ("2", "bob", "empty", "0.1", "2", ""),
-        ("", "ann", "strong", "", "0", "not judged"),
         ("", "bob", "strong", "", "0", "not judged"),
+        ("", "ann", "strong", "", "0", "not judged"),
         ("", "aa", "", "", "0", "no predictions: expected dev_NAME_output.json, found nothing"),
     ]
     (three.folder / "in" / "aa").rmdir()
@@ -287,8 +283,8 @@ def test_missing_judgements_flags_and_warnings_are_counted(course: Project, judg
     columns = ("rank", "submission", "system", "judged", "missing", "flagged", "warnings")
     assert [" ".join(row) for row in leaderboard(course, *columns)] == [
         "1 ann strong 1 1 1 0",
-        " dan empty 2 0 0 1",
         " dan strong 2 0 0 1",
+        " dan empty 2 0 0 1",
         " eve strong 0 2 0 0",
     ]
     reasons = ["judgements missing: 1", "no citations", "no citations", "judgements missing: 2"]
@@ -352,8 +348,11 @@ RANKINGS = {  # submission/system, its citations and its score if it is judged; 
     "equal ones share": ("c/x exact 4, a/x exact 4, d/x exact 3, b/x exact 5", "1 b/x, 2 a/x, 2 c/x, 4 d/x"),
     "no combined rank without citations": ("a/x none 5, b/x exact 1", "1 b/x,  a/x"),
     "by the answer if nobody cites": ("a/x none 4, b/x none 5", "1 b/x, 2 a/x"),
-    "each system": ("a/x exact 1, a/y both 3, b/x exact 2, b/own exact -", "1 a/y, 2 b/x, 3 a/x,  b/own"),
-    "final is a name like others": ("a/x exact 5, a/final exact 1, b/x exact 2", "1 a/x, 2 b/x, 3 a/final"),
+    "the best system counts": (
+        "a/x exact 1, a/y both 3, b/x exact 2, b/own exact -",
+        "1 a/y,  a/x, 2 b/x,  b/own",
+    ),
+    "or final": ("a/x exact 5, a/final exact 1, b/x exact 2", "1 b/x, 2 a/final,  a/x"),
 }
 
 
@@ -383,8 +382,8 @@ def test_ranking(project: Project, judge_with: JudgeWith, submitted: str, ranks:
 WHOLE_CSV = """\
 rank,submission,system,status,combined,low,high,answer,evidence,f1,recall_at_1,recall_at_5,judged,missing,flagged,warnings,reason
 1,ann,strong,graded,1.0,0.429328,1.0,5.0,1.0,1.0,100.0,100.0,5,0,0,0,
-,'=1+2,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,no citations
 ,ann,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,no citations
+,'=1+2,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,no citations
 ,'=1+2,,not graded,,,,,,,,,0,0,0,0,"dev_bad_output.json:3: JSON is cut off"
 ,no_one,,not graded,,,,,,,,,0,0,0,0,cannot be read: No such file or directory
 """
@@ -408,8 +407,8 @@ IN_MARKDOWN = """\
 | Rank | Submission | System | Status | Combined | Answer | Evidence | F1 | Recall@1 % | Recall@5 % |...| Judged | Missing | Flagged | Overridden | Warnings | Reason |
 | --- |...| --- |
 | 1 | ann | strong | graded | 1.000 [0.429, 1.000] | 5.00 | 1.000 | 1.000 | 100.0 | 100.0 |...| 5 | 0 | 0 | 0 | 0 |  |
-| n/a | =1+2 | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 | no citations |
 | n/a | ann | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 | no citations |
+| n/a | =1+2 | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 | no citations |
 | n/a | =1+2 |  | not graded | n/a |...| 0 | dev\\_bad\\_output.json:3: JSON is cut off |
 | n/a | no\\_one |  | not graded | n/a | n/a | n/a | n/a |...| 0 | 0 | 0 | 0 | 0 | cannot be read: No such file or directory |
 """  # noqa: E501
