@@ -2417,7 +2417,7 @@ def compute_coefficients(tables: Array, values: Sequence[Any], level: str, corre
 
 
 class State(Enum):
-    """How a score, a comparison or a grade stands. Decisions rest on the state, people read its value."""
+    """The state of a score, a comparison or a grade. Decisions rest on it; people read its value."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -2435,15 +2435,15 @@ class State(Enum):
 class Measure(NamedTuple):
     """A score that items have and whose mean is reported. Used by all reports."""
 
-    name: str  # of the column
+    name: str
     title: str
     digits: int = 3
-    scale: float = 1  # from an item's score to the mean's unit: 100 for a percentage
+    scale: float = 1  # a mean is this times the mean score: 100 for a percentage
     lowest: float = 0  # possible score of an item, infinite if there is none; a missing judgement counts 0
     highest: float = 1
     lower_is_better: bool = False
     unit: str = ""
-    key: str = ""  # of the mean in the results file, if it differs from `name`
+    key: str = ""  # the mean's in the results file, if it differs from `name`
     explanation: str = ""  # a sentence for people who read a page
 
     @property
@@ -2461,8 +2461,8 @@ class Measure(NamedTuple):
         return Interval(self.scale * self.lowest, self.scale * self.highest) if is_bounded else None
 
 
-SHARE = Measure("share", "Share")  # of items that are alike in some way
-BASELINE_SYSTEM = "the baseline"  # the name of its system in a table beside today's
+SHARE = Measure("share", "Share")  # The bounds of all shares of items are 0 and 1.
+BASELINE_SYSTEM = "the baseline"  # an earlier run's name in a table
 ItemKey: TypeAlias = tuple[Hashable, ...]  # changes with all of the gold set that an item's scores rest on
 
 
@@ -2471,7 +2471,7 @@ class Scores(msgspec.Struct):
 
     values: dict[str, Array] = {}
     not_submitted: set[str] = set()  # measures of what the system lacks: they are 0, and reports say so
-    obstacles: dict[str, State] = {}  # of measures that are not compared
+    obstacles: dict[str, State] = {}  # measure -> why it is not compared
     origins: dict[str, Origin] = {}  # measure -> the model, or people, that gave its scores
 
     def select(self, rows: Array) -> Scores:
@@ -2490,12 +2490,6 @@ class Table(msgspec.Struct):
         systems = {name: scores.select(rows) for name, scores in self.systems.items()}
         keys = [self.item_keys[row] for row in rows] if self.item_keys else ()
         return Table(self.items.select(rows), systems, keys)
-
-    def subtract(self, row: Difference) -> Sample:
-        """Return the system's scores less those of the other one, for the items of which both have scores."""
-        unknown = np.full(self.items.n, np.nan)
-        ours = self.systems[row.system].values.get(row.measure.name, unknown)
-        return self.items.replace_values(ours - self.systems[row.other].values.get(row.measure.name, unknown))
 
 
 class Mean(NamedTuple):
@@ -2573,43 +2567,64 @@ def slice_table(table: Table, values: Iterable[str], min_items: int = MIN_SLICE)
     }
 
 
-class Difference(msgspec.Struct):
+class Pair(NamedTuple):
+    """Two systems of a table that are compared on one measure."""
+
+    table: Table
+    system: str
+    other: str
+    measure: Measure
+    obstacle: State | None  # why the scores cannot be compared
+    reason: str = ""  # says more than the obstacle
+    is_in_gate: bool = True  # otherwise it is not tested
+
+    @property
+    def is_tested(self) -> bool:
+        return self.is_in_gate and not self.obstacle
+
+    def subtract(self) -> Sample:
+        """Return the system's scores less those of the other one, for the items of which both have scores."""
+        unknown = np.full(self.table.items.n, np.nan)
+        ours, theirs = (self.table.systems[name].values for name in (self.system, self.other))
+        name = self.measure.name
+        return self.table.items.replace_values(ours.get(name, unknown) - theirs.get(name, unknown))
+
+
+class Difference(NamedTuple):
     """A paired comparison of `system` with `other` on one measure, over the `n` items that both have."""
 
     system: str
     other: str
     measure: Measure
-    is_one_sided: bool = False  # tested only for whether it is worse
-    n: int = 0
-    difference: float | None = None  # None also if one of the two has not submitted the measure
-    obstacle: State | None = None  # why it is not tested, and has no p
-    reason: str = ""  # says more than the obstacle
-    interval: Interval | None = None
+    n: int
+    difference: float | None  # None also if one of the two has not submitted the measure
+    interval: Interval | None
+    state: State
+    reason: str  # says more than the state
     p: float | None = None
     p_adjusted: float | None = None  # for all that is tested together
-
-    @property
-    def state(self) -> State:
-        if self.obstacle:
-            return self.obstacle
-        if self.p_adjusted is None:
-            return State.NOT_TESTED
-        if self.p_adjusted > MAX_P:
-            return State.NO_DROP if self.is_one_sided else State.NO_DIFFERENCE
-        return State.BETTER if (self.difference or 0) * self.measure.direction > 0 else State.WORSE
 
     @property
     def verdict(self) -> str:
         return self.reason or self.state.value
 
+    def add_p(self, p: float, p_adjusted: float, *, is_one_sided: bool) -> Difference:
+        if self.difference is None:
+            return self._replace(state=State.NOT_COMPARABLE, reason="no question in common has it")
+        if p_adjusted > MAX_P:
+            state = State.NO_DROP if is_one_sided else State.NO_DIFFERENCE
+        else:
+            state = State.BETTER if self.difference * self.measure.direction > 0 else State.WORSE
+        return self._replace(p=p, p_adjusted=p_adjusted, state=state)
+
     def mirror(self) -> Difference:
         """Return the difference as the other system sees it."""
-        return msgspec.structs.replace(
-            self,
+        return self._replace(
             system=self.other,
             other=self.system,
             difference=None if self.difference is None else 0.0 - self.difference,  # never -0.0
             interval=self.interval and Interval(0.0 - self.interval.high, 0.0 - self.interval.low),
+            state={State.BETTER: State.WORSE, State.WORSE: State.BETTER}.get(self.state, self.state),
         )
 
     def build_block(self) -> dict[str, Any]:
@@ -2633,45 +2648,55 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
             continue
         columns = [scores.values[measure.name] for scores in systems.values()]
         has_score = np.asarray(~np.isnan(columns).all(axis=0))
-        # Clusters without the measure are not flipped: the fewer there are, the sooner all flips are tried.
         part = Table(table.items, systems).select(np.flatnonzero(has_score))
-        part.items = part.items.renumber()
-        rows = [Difference(*pair, measure) for pair in itertools.combinations(systems, 2)]
-        for row in rows:
-            measure_difference(part, row)
-        tested = [(part, row) for row in rows if row.n and not row.obstacle]
-        test_differences(tested, is_stepwise=True)
-        differences += [row for row in rows if row.n or row.obstacle]
+        # Clusters without the measure are not flipped: the fewer there are, the sooner all flips are tried.
+        part = Table(part.items.renumber(), part.systems)
+        pairs = []
+        for system, other in itertools.combinations(systems, 2):
+            obstacle, reason = find_obstacle(part, system, other, measure)
+            pairs.append(Pair(part, system, other, measure, obstacle, reason))
+        compared = test_pairs(pairs, is_one_sided=False)
+        differences += [row for row in compared if row.state is not State.NOT_COMPARABLE]
     return differences
 
 
-def test_differences(rows: Sequence[tuple[Table, Difference]], **options: bool) -> None:
-    """Add p, and p adjusted for all these rows. The options are those of `compute_p_values`."""
-    gains = (table.subtract(row).scale(row.measure.direction) for table, row in rows)
-    tested = compute_p_values(gains, **options)
-    for (_, row), p, p_adjusted in zip(rows, tested.p.tolist(), tested.p_adjusted.tolist(), strict=True):
-        row.p = p
-        row.p_adjusted = p_adjusted
-
-
-def measure_difference(table: Table, row: Difference) -> None:
-    """Add the difference of two systems with its interval, and what keeps it from being tested."""
-    measure = row.measure
-    gaps = table.subtract(row)
-    row.n = gaps.n
-    systems = table.systems
-    obstacles = {name: systems[name].obstacles.get(measure.name) for name in (row.system, row.other)}
-    lacking = [name for name, state in obstacles.items() if state is State.NOT_SUBMITTED]
+def find_obstacle(table: Table, system: str, other: str, measure: Measure) -> tuple[State | None, str]:
+    """Return what keeps two systems from being compared on a measure, and a reason that says more."""
+    states = {name: table.systems[name].obstacles.get(measure.name) for name in (system, other)}
+    lacking = [name for name, state in states.items() if state is State.NOT_SUBMITTED]
     if lacking:
-        row.obstacle = State.NOT_SUBMITTED
-        row.reason = f"not submitted by {', '.join(lacking)}"
-        return
-    row.obstacle = obstacles[row.other] or obstacles[row.system]
-    if row.n:
-        row.difference = gaps.mean * measure.scale
-    if row.n and not row.obstacle:
+        return State.NOT_SUBMITTED, f"not submitted by {', '.join(lacking)}"
+    return states[other] or states[system], ""
+
+
+def test_pairs(pairs: Sequence[Pair], *, is_one_sided: bool) -> list[Difference]:
+    """Measure all differences, and test them together: whether there is one, or only whether it is a drop."""
+    gains = (pair.subtract().scale(pair.measure.direction) for pair in pairs if pair.is_tested)
+    tested = compute_p_values(gains, is_one_sided=is_one_sided, is_stepwise=not is_one_sided)
+    p_values = zip(tested.p.tolist(), tested.p_adjusted.tolist(), strict=True)
+    differences = []
+    for pair in pairs:
+        difference = measure_difference(pair)
+        if pair.is_tested:
+            difference = difference.add_p(*next(p_values), is_one_sided=is_one_sided)
+        differences.append(difference)
+    return differences
+
+
+def measure_difference(pair: Pair) -> Difference:
+    """Return the difference of a pair without a test."""
+    measure = pair.measure
+    gaps = pair.subtract()
+    state = (pair.obstacle if pair.is_in_gate else None) or State.NOT_TESTED
+    difference = interval = None
+    if gaps.n and pair.obstacle is not State.NOT_SUBMITTED:
+        difference = gaps.mean * measure.scale
+    if gaps.n and not pair.obstacle:
         largest = (measure.highest - measure.lowest) * measure.scale
-        row.interval = compute_difference_interval(gaps.scale(measure.scale), largest)
+        interval = compute_difference_interval(gaps.scale(measure.scale), largest)
+    return Difference(
+        pair.system, pair.other, measure, gaps.n, difference, interval, state=state, reason=pair.reason
+    )
 
 
 def list_differences(differences: Iterable[Difference], system: str) -> list[dict[str, Any]]:
@@ -2709,19 +2734,19 @@ class EarlierRun(NamedTuple):
     measures: Sequence[Measure]
 
 
-class ChangesSince(msgspec.Struct):
+class ChangesSince(NamedTuple):
     """The changes of a system since an earlier run, over the questions that both have with the same gold."""
 
     system: str
-    file: InputFile  # the baseline
-    table: Table  # of these questions, with the earlier run as one more system
+    file: InputFile
+    table: Table  # has these questions, and the earlier run as one more system
     n_possible: int  # questions that the larger of the two has
     needs_all: bool  # whether the gate cannot tell if a question of the baseline is gone
-    gone: Sequence[str] = ()  # questions
-    gold_changed: Sequence[str] = ()
-    new: Sequence[str] = ()
-    changes: list[Difference] = []
-    lost: list[str] = []  # titles of the measures that the system does not submit any more
+    gone: Sequence[str]  # questions, as are the next two
+    gold_changed: Sequence[str]
+    new: Sequence[str]
+    changes: Sequence[Difference]
+    lost: Sequence[str]  # titles of the measures that the system does not submit any more
 
     def list_checks(self) -> list[Check]:
         """Return what is worse, what keeps the gate from telling, and what is as it should be."""
@@ -2734,7 +2759,7 @@ class ChangesSince(msgspec.Struct):
                 checks.append(Check(name, worse=f"{name} {gap} against the baseline, p {p}"))
             elif change.state is State.NO_DROP:
                 checks.append(Check(f"{name} against the baseline"))
-            elif change.obstacle:
+            elif change.state is not State.NOT_TESTED:
                 unknown[change.verdict].append(change.measure.title)
         if self.lost:
             line = f"{self.system}: in the baseline, and not submitted now: {', '.join(self.lost)}"
@@ -2805,27 +2830,34 @@ def compare_with_earlier_runs(
 ) -> dict[str, ChangesSince]:
     """Compare systems with earlier runs of these. Measures of the `gate` are tested for a drop."""
     titled = {measure.name: measure for measure in measures}
+    tables = {name: align_runs(today, name, runs[name]) for name in today.systems if name in runs}
+    pairs = []
+    for name, table in tables.items():
+        for stored in runs[name].measures:
+            pair = pair_runs(table, name, titled.get(stored.name, stored), gate)
+            if pair:
+                pairs.append(pair)
+    # The tests of all systems are one family: p is adjusted for their number.
+    differences = test_pairs(pairs, is_one_sided=True)
     changes_since = {}
-    tested = []  # all together, and not system by system: p is adjusted for the number of tests
-    for name in filter(runs.__contains__, today.systems):
+    for name, table in tables.items():
         run = runs[name]
-        n_possible = max(len(today.item_keys), len(run.item_keys))
-        since = ChangesSince(name, run.file, align_runs(today, name, run), n_possible, needs_all)
-        add_questions(since, today.item_keys, run.item_keys)
-        for stored in run.measures:
-            if run.scores.obstacles.get(stored.name) is not State.NOT_SUBMITTED:
-                add_change(since, titled.get(stored.name, stored), stored.name in gate)
-        changes_since[name] = since
-        in_gate = [change for change in since.changes if change.measure.name in gate]
-        tested += [(since.table, change) for change in in_gate if not change.obstacle]
-    test_differences(tested, is_one_sided=True)
+        gone, gold_changed = split_missing(run.item_keys, today.item_keys)
+        new, _ = split_missing(today.item_keys, run.item_keys)
+        own = [difference for difference in differences if difference.system == name]
+        changes_since[name] = ChangesSince(
+            system=name,
+            file=run.file,
+            table=table,
+            n_possible=max(len(today.item_keys), len(run.item_keys)),
+            needs_all=needs_all,
+            gone=gone,
+            gold_changed=gold_changed,
+            new=new,
+            changes=[change for change in own if change.state is not State.NOT_SUBMITTED],
+            lost=[change.measure.title for change in own if change.state is State.NOT_SUBMITTED],
+        )
     return changes_since
-
-
-def add_questions(since: ChangesSince, today: Sequence[ItemKey], before: Sequence[ItemKey]) -> None:
-    """Add the questions that only one run has, or that have other gold in the other one."""
-    since.gone, since.gold_changed = split_missing(before, today)
-    since.new, _ = split_missing(today, before)
 
 
 def split_missing(items: Sequence[ItemKey], others: Sequence[ItemKey]) -> tuple[list[str], list[str]]:
@@ -2846,31 +2878,25 @@ def align_runs(today: Table, name: str, earlier: EarlierRun) -> Table:
     """Return the items that a system and an earlier run have in common, with both as systems."""
     positions = {key: position for position, key in enumerate(earlier.item_keys)}
     common = [row for row, key in enumerate(today.item_keys) if key in positions]
-    system = {name: today.systems[name]}
-    table = Table(today.items, system, today.item_keys).select(np.array(common, np.intp))
-    rows = np.array([positions[key] for key in table.item_keys], np.intp)
-    table.systems[BASELINE_SYSTEM] = earlier.scores.select(rows)
-    return table
+    rows = np.array(common, np.intp)
+    earlier_rows = np.array([positions[today.item_keys[row]] for row in common], np.intp)
+    now = today.systems[name].select(rows)
+    return Table(today.items.select(rows), {name: now, BASELINE_SYSTEM: earlier.scores.select(earlier_rows)})
 
 
-def add_change(since: ChangesSince, measure: Measure, is_in_gate: bool) -> None:
-    """Add the change by a measure, which is not tested yet."""
-    change = Difference(since.system, BASELINE_SYSTEM, measure, is_one_sided=True)
-    measure_difference(since.table, change)
-    if change.obstacle is State.NOT_SUBMITTED:
-        since.lost += [measure.title] if is_in_gate else []
-        return
-    since.changes.append(change)
-    if not is_in_gate:  # other measures, such as latency, are compared whatever has changed
-        change.obstacle = None
-        return
-    systems = since.table.systems
-    change.reason = explain_obstacle(measure.name, systems[since.system], systems[BASELINE_SYSTEM])
-    if not (change.reason or change.obstacle or change.n):
-        change.reason = "no question in common has it"
-    if change.reason:
-        change.obstacle = change.obstacle or State.NOT_COMPARABLE
-        change.interval = None
+def pair_runs(table: Table, system: str, measure: Measure, gate: Collection[str]) -> Pair | None:
+    """Return a system and its earlier run as a pair; None if there is nothing to say about the measure."""
+    now = table.systems[system]
+    before = table.systems[BASELINE_SYSTEM]
+    is_in_gate = measure.name in gate
+    obstacle, reason = find_obstacle(table, system, BASELINE_SYSTEM, measure)
+    if obstacle is State.NOT_SUBMITTED:
+        is_lost = is_in_gate and before.obstacles.get(measure.name) is not State.NOT_SUBMITTED
+        return Pair(table, system, BASELINE_SYSTEM, measure, obstacle) if is_lost else None
+    if is_in_gate:  # Other measures, such as latency, are compared whatever has changed.
+        reason = explain_obstacle(measure.name, now, before)
+        obstacle = obstacle or (State.NOT_COMPARABLE if reason else None)
+    return Pair(table, system, BASELINE_SYSTEM, measure, obstacle, reason, is_in_gate)
 
 
 def explain_obstacle(name: str, now: Scores, before: Scores) -> str:
