@@ -1832,6 +1832,7 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
 Array: TypeAlias = npt.NDArray[Any]
 Values: TypeAlias = Sequence[float] | Array
 ScoreRange: TypeAlias = tuple[float, float]  # the lowest and the highest possible value
+Labels: TypeAlias = Sequence[float | None]  # people's score of each item, if it has one
 Clusters: TypeAlias = Sequence[Hashable] | Array | None  # of each item; None: one item per cluster
 
 
@@ -1983,7 +1984,7 @@ def add_ends(average: float, deviations: Sample, between: float, df: float, boun
     """
     lowest, highest = bounds
     width = highest - lowest
-    average = (average - lowest) / width  # from here on all is on a scale from 0 to 1
+    average = (average - lowest) / width  # From here on all is on a scale from 0 to 1.
     deviations = deviations.scale(1 / width)
     between /= width**2
     sizes = deviations.sum_clusters()[:, 1]
@@ -2127,8 +2128,10 @@ def paired_test(
 
 
 class PValues(NamedTuple):
-    p: Array  # of each sample alone
-    p_adjusted: Array  # for all samples that are tested together
+    """The p of each sample alone, and adjusted for all samples that are tested together."""
+
+    p: Array
+    p_adjusted: Array
 
 
 def compute_p_values(
@@ -2154,17 +2157,12 @@ def compute_p_values(
     extremes = np.array([orient(row.sum()) - 1e-9 if row.any() else -np.inf for row in sums])
     order = np.argsort(extremes, kind="stable")[np.count_nonzero(np.isinf(extremes)) :]
     limits = extremes[order]
-    n_clusters = max(map(len, sums), default=0)
-    rows = np.zeros((len(order), n_clusters))
+    rows = np.zeros((len(order), max(map(len, sums), default=0)))
     for row, position in zip(rows, order, strict=True):
         row[: len(sums[position])] = sums[position]
-    flips = draw_flips(n_clusters, resamples, seed)
-    hits = np.zeros(len(order))
-    joint_hits: Array = np.zeros(len(order))
-    for first in range(0, len(flips), FLIPS_AT_A_TIME):
-        block = flips[first : first + FLIPS_AT_A_TIME]
-        bits = np.unpackbits(block, axis=1, count=n_clusters, bitorder="little")
-        z = orient(rows @ (2.0 * bits.T - 1))
+    flips = draw_flips(rows.shape[1], resamples, seed)
+    hits, joint_hits = np.zeros((2, len(order)))
+    for z in map(orient, flip_sums(rows, flips)):
         hits += (limits <= z.T).sum(axis=0)
         # From the least extreme sample on: what is the most extreme z of those not yet rejected?
         for before, row in itertools.pairwise(z):  # np.maximum.accumulate takes three times as long
@@ -2180,9 +2178,17 @@ def compute_p_values(
 
 def standardize_sums(sample: Sample) -> Array:
     """Return a sample's sums by cluster, divided by the root of the sum of their squares; else they are 0."""
-    sums = np.bincount(sample.clusters % MAX_CLUSTERS, sample.values)  # many clusters: in groups
+    sums = np.bincount(sample.clusters % MAX_CLUSTERS, sample.values)  # Many clusters are grouped.
     root = math.sqrt(float((sums**2).sum()))
     return sums / root if root >= 1e-12 else np.zeros_like(sums)
+
+
+def flip_sums(rows: Array, flips: Array) -> Iterator[Array]:
+    """Yield each row's sum for some of the sign flips: shape (n_rows, n_flips), FLIPS_AT_A_TIME at most."""
+    for first in range(0, len(flips), FLIPS_AT_A_TIME):
+        block = flips[first : first + FLIPS_AT_A_TIME]
+        bits = np.unpackbits(block, axis=1, count=rows.shape[1], bitorder="little")
+        yield rows @ (2.0 * bits.T - 1)
 
 
 @functools.lru_cache(maxsize=2)
@@ -2212,11 +2218,7 @@ class CorrectedMean(NamedTuple):
 
 
 def corrected_mean(
-    judge: Values,
-    human: Sequence[float | None],
-    clusters: Clusters = None,
-    *,
-    bounds: ScoreRange | None = None,
+    judge: Values, human: Labels, clusters: Clusters = None, *, bounds: ScoreRange | None = None
 ) -> CorrectedMean:
     """Return the mean that people would give, from a judge's scores of all items and people's of some.
 
@@ -2253,16 +2255,22 @@ def corrected_mean(
     deviations = sample.select(is_labelled)._replace(values=residuals)
     lowest, highest = bounds or (-math.inf, math.inf)
     estimate = min(max(weight * average + correction, lowest), highest)
+    low, high = compute_corrected_interval(estimate, sample, deviations, bounds) or (None, None)
+    return CorrectedMean(estimate, low, high, weight)
+
+
+def compute_corrected_interval(
+    estimate: float, influence: Sample, deviations: Sample, bounds: ScoreRange | None
+) -> Interval | None:
+    """Return the t interval of a corrected mean; `deviations` are those of the labelled items."""
     g = len(deviations.sum_clusters())
     if g < MIN_CLUSTERS:
-        return CorrectedMean(estimate, None, None, weight)
-    variance = g / (g - 2) * float((sample.sum_clusters()[:, 0] ** 2).sum())
+        return None
+    variance = g / (g - 2) * float((influence.sum_clusters()[:, 0] ** 2).sum())
     if bounds:
-        interval = add_ends(estimate, deviations, variance * deviations.n**2, g - 2, bounds)
-    else:
-        half = compute_t_quantile((1 + CONFIDENCE) / 2, g - 2) * math.sqrt(variance)
-        interval = round_interval(estimate - half, estimate + half)
-    return CorrectedMean(estimate, *interval, weight)
+        return add_ends(estimate, deviations, variance * deviations.n**2, g - 2, bounds)
+    half = compute_t_quantile((1 + CONFIDENCE) / 2, g - 2) * math.sqrt(variance)
+    return round_interval(estimate - half, estimate + half)
 
 
 def compute_weight(pairs: Array) -> float:
@@ -2368,7 +2376,7 @@ def tabulate_ratings(ratings: EncodedRatings, *, both_orders: bool = False) -> A
     size = len(ratings.values)
     numbers = ratings.clusters % MAX_CLUSTERS
     is_known = ratings.codes >= 0
-    weights = 1 / np.maximum(is_known.sum(axis=1) - 1, 1)  # so that each rating of an item counts once
+    weights = 1 / np.maximum(is_known.sum(axis=1) - 1, 1)  # Each rating counts once.
     n_clusters = numbers.max(initial=-1) + 1
     tables = np.zeros(n_clusters * size**2)
     arrange = itertools.permutations if both_orders else itertools.combinations
