@@ -2592,10 +2592,11 @@ class Pair(NamedTuple):
 
     def subtract(self) -> Sample:
         """Return the system's scores less those of the other one, for the items of which both have scores."""
-        unknown = np.full(self.table.items.n, np.nan)
-        ours, theirs = (self.table.systems[name].values for name in (self.system, self.other))
         name = self.measure.name
-        return self.table.items.replace_values(ours.get(name, unknown) - theirs.get(name, unknown))
+        systems = self.table.systems
+        unknown = np.full(self.table.items.n, np.nan)
+        gaps = systems[self.system].values.get(name, unknown) - systems[self.other].values.get(name, unknown)
+        return self.table.items.replace_values(gaps)
 
 
 class Difference(NamedTuple):
@@ -2607,23 +2608,14 @@ class Difference(NamedTuple):
     n: int
     difference: float | None  # None also if one of the two has not submitted the measure
     interval: Interval | None
+    p: float | None
+    p_adjusted: float | None  # for all that is tested together
     state: State
     reason: str  # says more than the state
-    p: float | None = None
-    p_adjusted: float | None = None  # for all that is tested together
 
     @property
     def verdict(self) -> str:
         return self.reason or self.state.value
-
-    def add_p(self, p: float, p_adjusted: float, *, is_one_sided: bool) -> Difference:
-        if self.difference is None:
-            return self._replace(state=State.NOT_COMPARABLE, reason="no question in common has it")
-        if p_adjusted > MAX_P:
-            state = State.NO_DROP if is_one_sided else State.NO_DIFFERENCE
-        else:
-            state = State.BETTER if self.difference * self.measure.direction > 0 else State.WORSE
-        return self._replace(p=p, p_adjusted=p_adjusted, state=state)
 
     def mirror(self) -> Difference:
         """Return the difference as the other system sees it."""
@@ -2684,26 +2676,36 @@ def test_pairs(pairs: Sequence[Pair], *, is_one_sided: bool) -> list[Difference]
     p_values = zip(tested.p.tolist(), tested.p_adjusted.tolist(), strict=True)
     differences = []
     for pair in pairs:
-        difference = measure_difference(pair)
-        if pair.is_tested:
-            difference = difference.add_p(*next(p_values), is_one_sided=is_one_sided)
-        differences.append(difference)
+        found = next(p_values) if pair.is_tested else None
+        differences.append(measure_difference(pair, found, is_one_sided=is_one_sided))
     return differences
 
 
-def measure_difference(pair: Pair) -> Difference:
-    """Return the difference of a pair without a test."""
+def measure_difference(pair: Pair, p_values: tuple[float, float] | None, *, is_one_sided: bool) -> Difference:
+    """Return the difference of a pair; it has a p and an adjusted p if it was tested."""
     measure = pair.measure
+    obstacle = pair.obstacle
+    reason = pair.reason
     gaps = pair.subtract()
-    state = (pair.obstacle if pair.is_in_gate else None) or State.NOT_TESTED
-    difference = interval = None
-    if gaps.n and pair.obstacle is not State.NOT_SUBMITTED:
+    difference = interval = p = p_adjusted = None
+    if gaps.n and obstacle is not State.NOT_SUBMITTED:
         difference = gaps.mean * measure.scale
-    if gaps.n and not pair.obstacle:
+    if gaps.n and not obstacle:
         largest = (measure.highest - measure.lowest) * measure.scale
         interval = compute_difference_interval(gaps.scale(measure.scale), largest)
+    if not p_values:
+        state = obstacle if obstacle and pair.is_in_gate else State.NOT_TESTED
+    elif difference is None:
+        state = State.NOT_COMPARABLE
+        reason = "no question in common has it"
+    else:
+        p, p_adjusted = p_values
+        if p_adjusted > MAX_P:
+            state = State.NO_DROP if is_one_sided else State.NO_DIFFERENCE
+        else:
+            state = State.BETTER if difference * measure.direction > 0 else State.WORSE
     return Difference(
-        pair.system, pair.other, measure, gaps.n, difference, interval, state=state, reason=pair.reason
+        pair.system, pair.other, measure, gaps.n, difference, interval, p, p_adjusted, state, reason
     )
 
 
@@ -2784,19 +2786,15 @@ class ChangesSince(NamedTuple):
         return checks + [Check(line, obstacle=line) for line in prefix_lines(self.system, reasons)]
 
     def describe_gone(self) -> str:
-        return (
-            f"{len(self.gone)} questions of the baseline are not there any more: {shorten_names(self.gone)}"
-        )
+        names = shorten_names(self.gone)
+        return f"{len(self.gone)} questions of the baseline are not there any more: {names}"
 
     def list_warnings(self) -> list[WarningRecord]:
         """Return which questions are left out of the comparison."""
         lines = [self.describe_gone()] if self.gone and not self.needs_all else []
         if self.gold_changed:
-            n_changed = len(self.gold_changed)
-            lines.append(
-                f"{n_changed} questions have other gold than in the baseline, and are not compared: "
-                f"{shorten_names(self.gold_changed)}"
-            )
+            changed = f"{len(self.gold_changed)} questions have other gold than in the baseline"
+            lines.append(f"{changed}, and are not compared: {shorten_names(self.gold_changed)}")
         return [WarningRecord(line, file=self.system) for line in lines]
 
     def list_notes(self) -> list[str]:
