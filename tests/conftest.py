@@ -35,7 +35,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for w
 
 # The names of the module that tests may use beside its importable functions: clocks, fakes and their types.
 SEAMS = (
-    "RESAMPLES",
     "BACKOFF_S",
     "GRACE_S",
     "RateLimiter",
@@ -129,6 +128,27 @@ def reject_stepwise(sums: npt.NDArray[Any], level: float) -> npt.NDArray[Any]:
             break
         rejected |= p <= level
     return rejected
+
+
+def grade_numbers(clusters: Sequence[Any] | None = None, **systems: Sequence[float]) -> Any:
+    """Grade systems whose answers are numbers from 0 to 1, with items of a cluster about one question.
+
+    The measure `share` is the number, the method `exact` whether it is 1.
+    """
+    rows: dict[str, Any] = {}
+    for name, values in systems.items():
+        rows[name] = []
+        for place, value in enumerate(values):
+            about = place if clusters is None else clusters[place]
+            row = {"id": place, "question": f"Question {about}?", "gold": "1", "answer": str(value)}
+            rows[name].append(row)
+    measures: Any = {"share": lambda item: float(item.prediction)}
+    return evaluation.grade_answers(rows, methods=["exact"], measures=measures)
+
+
+def mean_interval(values: Sequence[float], clusters: Sequence[Any] | None = None) -> Any:
+    """Return the interval of the mean of numbers from 0 to 1."""
+    return grade_numbers(clusters, own=values)["own"]["measures"]["share"]["ci95"]
 
 
 def reference_numbers(name: str) -> Any:

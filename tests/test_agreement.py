@@ -29,6 +29,7 @@ from conftest import (
     Serve,
     assert_refused,
     blocks,
+    mean_interval,
     mentions,
     pasted,
     question,
@@ -786,9 +787,9 @@ def test_judge_and_people_by_hand(project: Project) -> None:
     assert found["kappa"] == pytest.approx(1 - 6 * 6 / 130, abs=1e-12)  # squares: 6 observed, 130 crosswise
     assert found["krippendorff_alpha"] == evaluation.krippendorff_alpha([JUDGED[:6], people], "ordinal")
     _, low, high, _ = evaluation.corrected_mean(JUDGED, [*people, None, None], DOCUMENTS, bounds=(1, 5))
-    gap = evaluation.compute_mean_interval(evaluation.make_sample([0, 1, 0, -2, 0, 1]), -4, 4)
+    gap = mean_interval([(4 + gap) / 8 for gap in (0, 1, 0, -2, 0, 1)])  # from -4 to 4
     assert found["ci95"]["people_mean"] == [low, high]
-    assert found["ci95"]["people_minus_judge"] == list(gap or ())
+    assert found["ci95"]["people_minus_judge"] == pytest.approx([8 * end - 4 for end in gap], abs=1e-9)
     assert found["ci95"]["kappa"] == [pytest.approx(-13 / 23), 1]
     assert (
         "big/model: People's mean: of all 8 judged answers, from its scores (weight 0.72) and the labels."

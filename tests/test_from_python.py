@@ -16,7 +16,7 @@ import evaluation
 import numpy as np
 import pytest
 
-from conftest import LLAMA, JudgeWith, Project, Serve, posix_only, question, table
+from conftest import LLAMA, JudgeWith, Project, Serve, mean_interval, posix_only, question, table
 from groq_server import completion, error, score_reply
 
 JOURNAL = "dev_judgements.jsonl"
@@ -77,8 +77,7 @@ def test_summary_for_a_data_frame(project: Project) -> None:
     project.questions(*(question(f"d{n}") for n in range(1, 7)))
     rows = {f"q00{n}": {"answer": "Yes.", "retrieved_docs": [f"d{min(n, 3)}"]} for n in range(1, 7)}
     project.predictions("own", rows)
-    ends = evaluation.compute_mean_interval(evaluation.make_sample([1, 1, 1, 0, 0, 0]), 0, 1) or (0, 0)
-    low, high = [pytest.approx(100 * end) for end in ends]
+    low, high = [pytest.approx(100 * end) for end in mean_interval([1, 1, 1, 0, 0, 0])]
     row = {"system": "own", "mean": 50.0, "low": low, "high": high, "n": 6}
     summary = {found["measure"]: found for found in evaluation.grade("dev").summary()}
     for measure in ("recall_at_1_pct", "recall_at_5_pct"):

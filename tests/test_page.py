@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-import evaluation
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Dialog, Locator, Page, sync_playwright
@@ -24,11 +23,6 @@ HEIGHT = 800
 Scheme = Literal["light", "dark"]
 with_and_without_javascript = table("javascript", {"JavaScript": True, "no JavaScript": False})
 OpenPage = Callable[..., Page]
-
-
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "RESAMPLES", 100)  # intervals are tested elsewhere
 
 
 @pytest.fixture(scope="module")

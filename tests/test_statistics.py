@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from conftest import reference_numbers, reject_stepwise, table
+from conftest import grade_numbers, mean_interval, reference_numbers, reject_stepwise, table
 
 Row = dict[str, Any]
 
@@ -32,12 +32,6 @@ def generator(seed: int) -> np.random.Generator:
 )
 def test_bootstrap_interval(values: list[float], clusters: str | None, expected: Any) -> None:
     assert evaluation.bootstrap_interval(values, clusters) == expected
-
-
-def mean_interval(
-    values: Sequence[float], clusters: Any = None, lowest: float = 0, highest: float = 1
-) -> Any:
-    return evaluation.compute_mean_interval(evaluation.make_sample(values, clusters), lowest, highest)
 
 
 @table(
@@ -64,7 +58,7 @@ def test_interval_of_hits(hits: list[int], clusters: Any, low: float | None, hig
 
 
 def test_interval_of_hits_is_near_statsmodels() -> None:
-    hits = [place % 3 > 0 for place in range(600)]
+    hits = [int(place % 3 > 0) for place in range(600)]
     expected = reference_numbers("agresti_coull_400_of_600")
     assert mean_interval(hits, range(600)) == pytest.approx(tuple(expected), abs=2e-4)
 
@@ -79,16 +73,17 @@ def test_interval_of_hits_is_near_statsmodels() -> None:
     },
 )
 def test_no_interval_of_a_mean_has_no_width(scores: list[int], lowest: int, highest: int) -> None:
-    low, high = mean_interval(scores, None, lowest, highest)
-    average = sum(scores) / len(scores)
-    assert lowest <= low <= average <= high <= highest
-    assert 0.1 < high - low < 0.7
+    width = highest - lowest
+    shares = [(score - lowest) / width for score in scores]
+    low, high = mean_interval(shares)
+    assert 0 <= low <= sum(shares) / len(shares) <= high <= 1
+    assert 0.1 < (high - low) * width < 0.7
 
 
 def test_an_interval_does_not_jump_if_one_score_changes() -> None:
     """From all hits to all but one, and from equal scores to scores that are nearly equal."""
     ends = [mean_interval([1 - step / 100] + [1] * 39) for step in (0, 1, 10, 50, 100)]
-    assert all(abs(before.low - after.low) < 0.04 for before, after in itertools.pairwise(ends))
+    assert all(abs(before[0] - after[0]) < 0.04 for before, after in itertools.pairwise(ends))
     equal = mean_interval([0.5] * 40)
     nearly = mean_interval([0.5] * 39 + [0.5001])
     assert nearly == pytest.approx(equal, abs=0.002)
@@ -109,8 +104,8 @@ def test_interval_of_scores_that_are_far_from_an_edge_is_that_of_students_t(icc:
 def test_interval_of_equal_scores_of_ten_thousand_questions() -> None:
     """One document in two has half of the questions: the interval knows that they are no independent ones."""
     documents = [place % 5_000 if place % 2 else 0 for place in range(10_000)]
-    assert mean_interval([1] * 10_000).low == pytest.approx(0.9996, abs=1e-4)
-    assert mean_interval([1] * 10_000, documents).low < 0.5
+    assert mean_interval([1] * 10_000)[0] == pytest.approx(0.9996, abs=1e-4)
+    assert mean_interval([1] * 10_000, documents)[0] < 0.5
 
 
 @table(
@@ -127,7 +122,8 @@ def test_interval_of_equal_scores_of_ten_thousand_questions() -> None:
 )
 def test_interval_of_differences(gaps: list[int], clusters: Any, expected: Any) -> None:
     """One document up and one down are added, each of the size of a typical change (Bonett & Price 2012)."""
-    interval = evaluation.compute_difference_interval(evaluation.make_sample(gaps, clusters), 1)
+    graded = grade_numbers(clusters, better=gaps, worse=[0] * len(gaps))
+    [interval] = [row["ci95"] for row in graded["better"]["comparison"] if row["measure"] == "exact"]
     assert interval == (None if expected is None else pytest.approx(expected, abs=3e-4))
 
 
