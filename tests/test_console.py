@@ -220,12 +220,16 @@ def test_closed_stream_costs_no_results(small: Project, serve: Serve, redirectio
 
 @posix_only
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_help_that_stdout_does_not_take(small: Project) -> None:
-    for option in ("--help", "-V"):
-        with Path("/dev/full").open("w") as full:
-            command = [*COMMAND, option]
-            run = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, text=True)
-        assert (run.returncode, run.stderr) == (3, "error: stdout: No space left on device\n")
+@pytest.mark.parametrize("option", ["--help", "-V"])
+def test_help_that_stdout_does_not_take(small: Project, option: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [*COMMAND, option]
+        run = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (run.returncode, run.stderr) == (3, "error: stdout: No space left on device\n")
+
+
+@posix_only
+def test_help_for_a_reader_who_has_gone(small: Project) -> None:
     script = ["sh", "-c", '"$@" --help | :', "sh", *COMMAND]
     closed = subprocess.run(script, check=False, capture_output=True, text=True)
     assert (closed.returncode, closed.stderr) == (0, "")
@@ -337,18 +341,26 @@ def test_the_help_that_an_error_names(small: Project, arguments: str, command: s
 
 
 @posix_only
-def test_a_folder_that_is_no_place_to_grade_in(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("arguments", ["dev", "check dev", "dev --report md"])
+def test_a_folder_without_questions(small: Project, monkeypatch: pytest.MonkeyPatch, arguments: str) -> None:
     (small.folder / "elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
+    outcome = small.run(*arguments.split())
     message = f"error: no questions of dev; splits with questions: none in {small.folder / 'elsewhere'}"
-    for arguments in ("dev", "check dev", "dev --report md"):
-        outcome = small.run(*arguments.split())
-        assert (outcome.code, outcome.usage_error) == (2, message)
+    assert (outcome.code, outcome.usage_error) == (2, message)
+
+
+@posix_only
+@pytest.mark.parametrize("arguments", ["dev", "check dev", "answers a.json"])
+def test_a_folder_that_has_been_removed(
+    small: Project, monkeypatch: pytest.MonkeyPatch, arguments: str
+) -> None:
+    (small.folder / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
     (small.folder / "elsewhere").rmdir()
-    for arguments in ("dev", "check dev", "answers a.json"):
-        outcome = small.run(*arguments.split())
-        message = "error: the current folder has been removed: cd to another one"
-        assert (outcome.code, outcome.usage_error) == (2, message)
+    outcome = small.run(*arguments.split())
+    message = "error: the current folder has been removed: cd to another one"
+    assert (outcome.code, outcome.usage_error) == (2, message)
 
 
 def test_a_run_without_enough_memory(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,18 +441,26 @@ def test_options_from_a_file(both: Project) -> None:
     assert "my#2.json#" in outcome.out
 
 
-def test_help(project: Project) -> None:
-    for option in ("--version", "-V"):
-        assert project.run(option).out == f"evaluation.py {evaluation.VERSION}\n"
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_version(project: Project, option: str) -> None:
+    assert project.run(option).out == f"evaluation.py {evaluation.VERSION}\n"
+
+
+def test_overview(project: Project) -> None:
     overview = project.run("--help").out
     assert len(overview.splitlines()) <= 30
     assert project.run("help").out == overview
-    for command in ("dev", "check", "answers", "agreement", "summaries", "generate", "questions"):
-        text = project.run(command, "--help").out
-        title = "[SPLIT]" if command == "dev" else command
-        assert text.startswith(f"usage: evaluation.py {title} ... [options]\n")
-        assert max(map(len, text.splitlines())) <= 100
-        assert len(text.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(
+    "command", ["dev", "check", "answers", "agreement", "summaries", "generate", "questions"]
+)
+def test_help(project: Project, command: str) -> None:
+    text = project.run(command, "--help").out
+    title = "[SPLIT]" if command == "dev" else command
+    assert text.startswith(f"usage: evaluation.py {title} ... [options]\n")
+    assert max(map(len, text.splitlines())) <= 100
+    assert len(text.splitlines()) <= 80
 
 
 INSTALL = (

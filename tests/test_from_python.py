@@ -124,19 +124,17 @@ def test_a_measure_of_ones_own(both: Project) -> None:
     assert [row["words"] for row in results.rows()] == [0, None, 1, 2]
     with pytest.raises(ValueError, match=r"^measures: the name is taken: f1$"):
         evaluation.grade("dev", measures={"f1": count_words})
-    odd: dict[str, Any] = {
-        "'a'": "a",
-        "nan": math.nan,
-        "1e+308": 1e308,
-        "-1e+308": -1e308,
-        "1000000": 10**400,
-    }
-    for shown, score in odd.items():
-        measures: Any = {"words": lambda _question, _row, score=score: score}
-        message = re.escape(f"words: simple, q002: expected a number or None, got {shown}")
-        with pytest.raises(ValueError, match=message) as raised:
-            evaluation.grade("dev", measures=measures)
-        assert len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("shown", "score"),
+    [("'a'", "a"), ("nan", math.nan), ("1e+308", 1e308), ("-1e+308", -1e308), ("1000000", 10**400)],
+)
+def test_a_measure_of_ones_own_that_is_no_number(both: Project, shown: str, score: Any) -> None:
+    message = re.escape(f"words: simple, q002: expected a number or None, got {shown}")
+    with pytest.raises(ValueError, match=message) as raised:
+        evaluation.grade("dev", measures={"words": lambda _question, _row: score})
+    assert len(str(raised.value)) < 300
 
 
 def test_function_as_judge(both: Project) -> None:

@@ -95,8 +95,11 @@ def test_an_unknown_name_is_bad_usage(six: Project, name: str, reason: str) -> N
 def test_a_share_for_a_percentage_is_bad_usage(six: Project, option: str, advice: str) -> None:
     problems = assert_refused(six, "dev", "--fail-under", option)
     assert problems == [f"error: --fail-under {option.replace('=.', '=0.')}: in percent, say {advice}"]
-    for fine in ("recall@5=0", "f1=0.8", "recall@5=1.5"):
-        assert six.run("dev", "--fail-under", fine).code == 0
+
+
+@pytest.mark.parametrize("option", ["recall@5=0", "f1=0.8", "recall@5=1.5"])
+def test_a_threshold_that_is_no_share_for_a_percentage(six: Project, option: str) -> None:
+    assert six.run("dev", "--fail-under", option).code == 0
 
 
 def test_what_a_system_has_not_submitted_is_not_asked_of_it(six: Project) -> None:
@@ -117,7 +120,7 @@ def test_worse_wins_over_incomplete_and_both_are_explained(six: Project, judge_w
     assert outcome.code == 1
 
 
-def test_submissions_and_free_answers_have_thresholds_too(six: Project) -> None:
+def test_submissions_have_thresholds_too(six: Project) -> None:
     six.submission("in/ann", own=rows(6))
     six.submission("in/bob", own=HALF)
     outcome = six.run(
@@ -127,9 +130,12 @@ def test_submissions_and_free_answers_have_thresholds_too(six: Project) -> None:
         1,
         ["worse: bob/own: Recall@1 % 50.00 is below 60"],
     )
-    six.write("a.json", [{"gold": "Oil", "prediction": text} for text in ("Oil", "Gas")])
+
+
+def test_free_answers_have_thresholds_too(project: Project) -> None:
+    project.write("a.json", [{"gold": "Oil", "prediction": text} for text in ("Oil", "Gas")])
     for value, code in (("0.5", 0), ("0.6", 1), ("0.6", 1)):  # also where the results exist already
-        assert six.run("answers", "a.json", "--fail-under", f"a:exact={value}").code == code
+        assert project.run("answers", "a.json", "--fail-under", f"a:exact={value}").code == code
 
 
 # ------------------------------------------------------------------ --baseline

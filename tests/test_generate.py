@@ -353,11 +353,17 @@ def test_a_prompt_fits_a_minute(project: Project, serve: Serve, options: list[st
     assert project.read("dev_s_output.json")["q001"]["evidence_sentences"] == ["S0001"]
 
 
-def test_a_judge_of_the_generators_family_is_a_warning(small: Project, serve: Serve) -> None:
+@pytest.mark.parametrize(("model", "is_warned"), [("llama-3.3-70b", True), (GPT_OSS, False)])
+def test_a_judge_of_the_generators_family_is_a_warning(
+    small: Project, serve: Serve, model: str, is_warned: bool
+) -> None:
     serve(score_reply(4))
-    for model, warned in (("llama-3.3-70b", True), (GPT_OSS, False)):
-        small.predictions("strong", {name: {"answer": "Oil.", "model": model} for name in ("q001", "q002")})
-        assert mentions(small.run().err, "warning: ", "family", LLAMA, model) == warned
+    small.predictions("strong", {name: {"answer": "Oil.", "model": model} for name in ("q001", "q002")})
+    assert mentions(small.run().err, "warning: ", "family", LLAMA, model) == is_warned
+
+
+def test_a_long_name_of_a_generator_is_cut(small: Project, serve: Serve) -> None:
+    serve(score_reply(4))
     small.predictions("strong", {"q001": {"answer": "Oil.", "model": f"llama-{'x' * 400_000}"}})
     [line] = [line for line in small.run().err if "family" in line]
     assert len(line) < 400
@@ -377,14 +383,16 @@ MISSING: dict[str, Reply | None] = {
 
 @table("reply", MISSING)
 @table("command", DRAFTING)
-def test_nobody_is_told_of_judging(lamps: Project, serve: Serve, command: str, reply: Reply | None) -> None:
+@pytest.mark.parametrize("options", ["--workers 1", "--dry-run", "--help"])
+def test_nobody_is_told_of_judging(
+    lamps: Project, serve: Serve, command: str, reply: Reply | None, options: str
+) -> None:
     if reply:
         serve(reply)
-    for options in ("--workers 1", "--dry-run", "--help"):
-        outcome = lamps.run(*command.split(), *options.split())
-        assert outcome.code == (0 if options != "--workers 1" else 3 if reply else 2)
-        shown = "\n".join([outcome.out, *outcome.err])
-        assert re.findall(r"(?i)[^\s-]*(?<!--)(?:judg(?!ements\.jsonl)|scor).*", shown) == []
+    outcome = lamps.run(*command.split(), *options.split())
+    assert outcome.code == (0 if options != "--workers 1" else 3 if reply else 2)
+    shown = "\n".join([outcome.out, *outcome.err])
+    assert re.findall(r"(?i)[^\s-]*(?<!--)(?:judg(?!ements\.jsonl)|scor).*", shown) == []
 
 
 @pytest.mark.parametrize("command", ["dev", "generate dev --pipeline llm --overwrite"])

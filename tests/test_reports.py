@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from conftest import JudgeWith, Outcome, Project, Serve, document, mentions, pasted, question
+from conftest import JudgeWith, Outcome, Project, Serve, document, mentions, pasted, question, table
 from groq_server import Call, Reply, score_reply
 
 RESULTS = "dev_evaluation.json"
@@ -223,16 +223,19 @@ def test_a_picture_has_the_colours_of_a_page(
 # ------------------------------------------------------------------ Which reports are written, and where
 
 
-def test_which_reports_are_written(small: Project) -> None:
-    for arguments, written in (
-        ([], []),
-        (["--report", "md", "csv", "md"], [CSV, MARKDOWN]),
-        (["--report", "html", "--dry-run"], []),
-    ):
-        before = set(small.files())
-        outcome = small.run("dev", *arguments)
-        assert set(small.files()) - before - {RESULTS} == set(written)
-        assert (saved_reports(outcome), outcome.code) == (written, 0)
+@table(
+    "arguments, written",
+    {
+        "none": ([], []),
+        "one of them named twice": (["--report", "md", "csv", "md"], [CSV, MARKDOWN]),
+        "none by a dry run": (["--report", "html", "--dry-run"], []),
+    },
+)
+def test_which_reports_are_written(small: Project, arguments: list[str], written: list[str]) -> None:
+    before = set(small.files())
+    outcome = small.run("dev", *arguments)
+    assert set(small.files()) - before - {RESULTS} == set(written)
+    assert (saved_reports(outcome), outcome.code) == (written, 0)
 
 
 def test_reports_are_reproducible_and_change_no_results(hostile: Project) -> None:

@@ -118,18 +118,17 @@ def test_a_server_needs_a_model_and_is_named_in_errors(small: Project, open_serv
 SECRET_URL = "http://anna:pass-word-7@{host}/v1?token=token-8#part"
 
 
+@table("answer", {"a score": score_reply(4), "an error": error(401, "invalid_api_key", "Wrong key.")})
 def test_nothing_secret_of_a_url_is_printed_or_stored(
-    small: Project, open_server: Open, monkeypatch: pytest.MonkeyPatch
+    small: Project, open_server: Open, monkeypatch: pytest.MonkeyPatch, answer: Reply
 ) -> None:
-    for answer in (score_reply(4), error(401, "invalid_api_key", "Wrong key.")):
-        (small.folder / "dev_judgements.jsonl").unlink(missing_ok=True)
-        server = open_server(answer)
-        monkeypatch.setenv("GROQ_BASE_URL", SECRET_URL.format(host=server.url.removeprefix("http://")))
-        outcome = small.run(*MODEL, "--report", "html")
-        written = b"".join(small.files().values()).decode("utf-8", "replace")
-        shown = "\n".join([outcome.out, *outcome.err, written])
-        assert not re.search(f"anna|pass-word-7|token-8|{KEY}", shown)
-        assert server.calls
+    server = open_server(answer)
+    monkeypatch.setenv("GROQ_BASE_URL", SECRET_URL.format(host=server.url.removeprefix("http://")))
+    outcome = small.run(*MODEL, "--report", "html")
+    written = b"".join(small.files().values()).decode("utf-8", "replace")
+    shown = "\n".join([outcome.out, *outcome.err, written])
+    assert not re.search(f"anna|pass-word-7|token-8|{KEY}", shown)
+    assert server.calls
 
 
 @table(
