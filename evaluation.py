@@ -212,6 +212,7 @@ MIN_CLASS = 10  # submissions, for statistics of the questions
 MIN_MEDIAN = 5  # submissions, for medians of the class: of fewer ones they tell the grades of others
 MAX_NAMES_SHOWN = 10  # more are counted
 MAX_SHOWN_CHARS = 200  # of a text from a file, in a line of output
+MIN_CITED = 10  # questions with citations, for equal citations to be no chance
 MIN_ALIKE = 3  # answers or questions; fewer may be alike by chance
 MAX_CRITERION_CHARS = 40  # of the name of a criterion: it is a heading
 MAX_SYSTEMS = 10  # of a submission; --systems chooses
@@ -6502,6 +6503,10 @@ KIT_README = """\
 5. It names the file and the question of what is wrong, and warns of what would cost points unseen.
 6. Mend it, and check again.
 7. Hand in your file. If there are several, the system `final` is your grade.
+
+## How points are computed
+
+Points are 100 times the mean of all questions. {points}
 """
 
 
@@ -6516,7 +6521,11 @@ class CheckInputs(Command[None, None]):
         if options.student_kit:
             return self.write_kit(options.student_kit, console)
         problems: Problems = []
-        split = read_split(options.split, problems, is_check=True)
+        found = find_splits()
+        name = options.split
+        if name == SPLITS[0] and name not in found and len(found) == 1:
+            [name] = found  # as in a student kit
+        split = read_split(name, problems, is_check=True)
         problems += find_renumbered(split, read_last_results(split))
         if problems:
             split = split._replace(questions=[])  # where some cannot be read, no ID is called unknown
@@ -6529,7 +6538,7 @@ class CheckInputs(Command[None, None]):
             console.print("no predictions yet")
             ungraded = []
         console.error(*shorten_problems([*problems, *ungraded]))
-        console.warn(*split.warnings, *warn_about_equal_predictions(submissions))
+        console.warn(*split.warnings, *warn_about_copies(submissions))
         console.warn(*flatten(submission.warnings for submission in submissions))
         console.warn(*check_order_and_citations(split, submissions))
         for submission in submissions:
@@ -6561,7 +6570,8 @@ class CheckInputs(Command[None, None]):
         header = program.read_text("utf-8").partition("# ///\n")[0]  # there may be no requirements.txt
         needed = re.findall(r'"(.+?)"', header.partition("dependencies")[2])
         contents["requirements.txt"] = "".join(f"{line}\n" for line in needed).encode
-        contents["README.md"] = KIT_README.replace("{split}", split).encode
+        readme = KIT_README.replace("{split}", split).replace("{points}", COMBINED_POINTS)
+        contents["README.md"] = readme.encode
         files = [OutputFile(f"{folder}/{name}", render) for name, render in contents.items()]
         _, is_written = write_outputs(files, console)
         console.print(f"Student kit saved to: {escape_console(folder)}")
@@ -7105,20 +7115,59 @@ def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[s
 
 def find_equal_predictions(submissions: Sequence[Submission]) -> list[list[SubmittedSystem]]:
     """Return each group of systems with the same predictions that are of several submissions."""
+
+    def describe(system: SubmittedSystem) -> list[Any]:
+        content = []
+        for name, row in sorted(system.predictions.rows.items()):
+            content.append([name, row.answer.strip(), row.evidence_sentences, row.retrieved_ids])
+        return content
+
+    return group_systems(submissions, describe)
+
+
+def find_equal_citations(submissions: Sequence[Submission]) -> list[list[SubmittedSystem]]:
+    """Return each group of systems that cite the same in all questions, and something in MIN_CITED of them.
+
+    The systems are of several submissions. Equal rankings are common, as teams share a retriever.
+    """
+
+    def describe(system: SubmittedSystem) -> list[Any]:
+        content = []
+        for name, row in sorted(system.predictions.rows.items()):
+            if row.evidence_sentences:
+                content.append([name, sorted(set(row.evidence_sentences))])
+        return content if len(content) >= MIN_CITED else []
+
+    return group_systems(submissions, describe)
+
+
+def group_systems(
+    submissions: Sequence[Submission], describe: Callable[[SubmittedSystem], list[Any]]
+) -> list[list[SubmittedSystem]]:
     groups: dict[str, list[SubmittedSystem]] = defaultdict(list)
     for submission in submissions if len(submissions) > 1 else ():
         for system in submission.systems:
-            content = []
-            for name, row in sorted(system.predictions.rows.items()):
-                content.append([name, row.answer.strip(), row.evidence_sentences, row.retrieved_ids])
+            content = describe(system)
             if content:
                 groups[hash_json(content)].append(system)
     return [group for group in groups.values() if len({system.submission for system in group}) > 1]
 
 
-def warn_about_equal_predictions(submissions: Sequence[Submission]) -> list[WarningRecord]:
-    groups = [", ".join(map(attrgetter("title"), group)) for group in find_equal_predictions(submissions)]
-    return [WarningRecord(f"equal predictions: {titles}") for titles in groups]
+def warn_about_copies(submissions: Sequence[Submission]) -> list[WarningRecord]:
+    """Return warnings about equal predictions, and about equal citations where the answers are not equal."""
+    warnings = []
+    equal = [list_titles(group) for group in find_equal_predictions(submissions)]
+    for titles in equal:
+        warnings.append(WarningRecord(f"equal predictions: {', '.join(titles)}"))
+    for group in find_equal_citations(submissions):
+        titles = list_titles(group)
+        if titles not in equal:
+            warnings.append(WarningRecord(f"the same citations in all questions: {', '.join(titles)}"))
+    return warnings
+
+
+def list_titles(systems: Iterable[SubmittedSystem]) -> list[str]:
+    return [system.title for system in systems]
 
 
 def find_misspelt_fields(file: FileData, predictions: Predictions) -> list[WarningRecord]:
@@ -7363,7 +7412,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
             messages.append(Concern.EARLY.value._replace(cases=inputs.people.without_id))
         for submission in inputs.submissions:
             messages += [*submission.warnings, *shorten_problems(submission.problems)]
-        return [*messages, *warn_about_equal_predictions(inputs.submissions)]
+        return [*messages, *warn_about_copies(inputs.submissions)]
 
     def list_requests(self, inputs: SplitInputs) -> Iterator[Request]:
         return list_requests(inputs.study)
@@ -8583,6 +8632,7 @@ class Concern(Enum):
     BESIDE = WarningRecord("Not all is graded")
     FLAGGED = WarningRecord("Flagged answers", advice="read them and decide")
     EQUAL = WarningRecord("Equal predictions")
+    ALIKE = WarningRecord("The same citations in all questions")
     BEST = WarningRecord("The best system counts", advice="ask for one file, or `final`")
     REJECTED = WarningRecord("Rows of people's files that do not count")
     EARLY = WarningRecord(
@@ -8647,6 +8697,7 @@ class Gradebook(msgspec.Struct):
     changes: list[str] = []  # what differs from the last run, for the console
     concerns: dict[Concern, list[LinkCell]] = {}
     equal_groups: Sequence[Sequence[SubmittedSystem]] = ()
+    alike_groups: Sequence[Sequence[SubmittedSystem]] = ()  # that cite the same
     medians: dict[str, Mean] = {}  # measure -> median of the means
     median_points: float | None = None
 
@@ -8746,7 +8797,9 @@ def complete_gradebook(gradebook: Gradebook) -> None:
     """Add what needs attention, to the gradebook and to each grade, and the medians."""
     split = gradebook.split
     grades = gradebook.grades
-    gradebook.equal_groups = find_equal_predictions([row.submission for row in gradebook.submissions])
+    submitted = [row.submission for row in gradebook.submissions]
+    gradebook.equal_groups = find_equal_predictions(submitted)
+    gradebook.alike_groups = find_equal_citations(submitted)
     concerns = gradebook.concerns
     concerns |= {concern: [] for concern in Concern}
     pages = {row.name: row.submission.link_page(split) for row in gradebook.submissions}
@@ -8833,13 +8886,24 @@ def list_concerns(gradebook: Gradebook, graded: GradedSubmission) -> Iterator[tu
         for answer in system.flagged:
             note = f"{answer.id} ({', '.join(answer.flags)})"
             yield Concern.FLAGGED, LinkCell(title, submission.link_page(split, answer.id), note)
-        for group in gradebook.equal_groups:
-            others = [other.title for other in group if other is not submitted]
-            if len(others) < len(group):
-                yield Concern.EQUAL, LinkCell(title, page, shorten_names(others))
+        equal = list_others(submitted, gradebook.equal_groups)
+        if equal:
+            yield Concern.EQUAL, LinkCell(title, page, shorten_names(equal))
+        alike = [name for name in list_others(submitted, gradebook.alike_groups) if name not in equal]
+        if alike:
+            yield Concern.ALIKE, LinkCell(title, page, shorten_names(alike))
     names = [system.name for system in submission.systems]
     if len(names) > 1 and FINAL_SYSTEM not in names:
         yield Concern.BEST, LinkCell(submission.name, page, f"best of {len(names)} systems")
+
+
+def list_others(system: SubmittedSystem, groups: Iterable[Sequence[SubmittedSystem]]) -> list[str]:
+    """Return the titles of those who are in a group with a system."""
+    for group in groups:
+        others = [other.title for other in group if other is not system]
+        if len(others) < len(group):
+            return others
+    return []
 
 
 def build_attention_part(concerns: Mapping[Concern, Sequence[LinkCell]]) -> Part:
@@ -8994,30 +9058,59 @@ def build_question_part(gradebook: Gradebook) -> Part:
     if len(systems) < MIN_CLASS:
         return part
     scores = np.array([[answer.score for answer in system.answers] for system in systems], np.float64)
-    counts = np.sum(~np.isnan(scores), axis=1)
+    cited = [[answer.scores.get(F1_MEASURE.name) for answer in system.answers] for system in systems]
+    citations = np.array(cited, np.float64)
+    citations[[not system.find_mean(F1_MEASURE).is_submitted for system in systems]] = np.nan
+    has_citations = not np.isnan(citations).all()
     rows: list[tuple[float, list[Cell]]] = []
-    for question, column in zip(gradebook.split.questions, scores.T, strict=True):
-        is_known = ~np.isnan(column) & (counts > 1)  # Others have no other question to compare with.
-        own = column[is_known]
-        if len(own):
-            others = (np.nansum(scores, axis=1)[is_known] - own) / (counts[is_known] - 1)
-            correlation = compute_correlation(own, others)
-            cells: list[Cell] = [question.question_id, question.question, len(own)]
-            cells.append(MeanCell(float(own.mean()), None, 2, ANSWER_MEASURE.axis))
-            cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
-            cells.append(MeanCell(correlation, None, 2, Interval(-1, 1)))
-            rows.append((math.inf if correlation is None else correlation, cells))
+    not_found = []
     noise = 2 / math.sqrt(len(systems))  # nearly t / sqrt(n - 2 + t^2), with the t of 95 %
+    for index, question in enumerate(gradebook.split.questions):
+        own, correlation = correlate_with_others(scores, index)
+        if not len(own):
+            continue
+        f1, of_citations = correlate_with_others(citations, index)
+        if len(f1) and (not f1.any() or (of_citations is not None and of_citations < -noise)):
+            not_found.append(question.question_id)
+        cells: list[Cell] = [question.question_id, question.question, len(own)]
+        cells.append(MeanCell(float(own.mean()), None, 2, ANSWER_MEASURE.axis))
+        cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
+        cells.append(MeanCell(correlation, None, 2, Interval(-1, 1)))
+        if has_citations:
+            cells.append(MeanCell(float(f1.mean()) if len(f1) else None, None, 2, F1_MEASURE.axis))
+            cells.append(MeanCell(of_citations, None, 2, Interval(-1, 1)))
+        known = [value for value in (correlation, of_citations) if value is not None]
+        rows.append((min(known, default=math.inf), cells))
     lines = [
         "Correlation: of the scores with the means of the same submissions' other questions. "
         f"With {len(systems)} submissions chance alone makes it up to {noise:.2f} (95 %).",
         "A question that good submissions fail often has a wrong gold answer or an unclear rubric.",
     ]
+    if not_found:
+        what = "Gold evidence that nobody cites, or mostly weak submissions do"
+        lines.append(f"{what}: {shorten_names(not_found)}. Is it the right evidence?")
+    header = ["Question", "Text", "Answers", "Mean", "Lowest level", "Highest level", "Correlation"]
     return part._replace(
-        header=["Question", "Text", "Answers", "Mean", "Lowest level", "Highest level", "Correlation"],
+        header=[*header, *(["F1", "Correlation of F1"] if has_citations else [])],
         rows=[cells for _, cells in sorted(rows, key=itemgetter(0))],
         lines=lines,
     )
+
+
+def correlate_with_others(scores: Array, index: int) -> tuple[Array, float | None]:
+    """Return (the known scores of a question, their correlation with the same submissions' other means).
+
+    `scores` has a row for each submission and a column for each question, NaN where there is no score. A
+    submission without a score for another question is left out.
+    """
+    counts = np.sum(~np.isnan(scores), axis=1)
+    column = scores[:, index]
+    is_known = ~np.isnan(column) & (counts > 1)
+    own = column[is_known]
+    if not len(own):
+        return own, None
+    others = (np.nansum(scores, axis=1)[is_known] - own) / (counts[is_known] - 1)
+    return own, compute_correlation(own, others)
 
 
 # -- The history: the grades of earlier runs, what they rested on, and who must be named
@@ -9476,6 +9569,13 @@ def build_split_report(
     )
 
 
+COMBINED_POINTS = (
+    "Half of each question's points is the score of the answer, divided by 5; the other half is the share of the "
+    "words of the gold evidence that the cited sentences have. A blank answer scores 1, and where there is no gold "
+    "evidence the other half is full if nothing is cited: a blank submission has these few points."
+)
+
+
 def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list[Part]:
     """Return what a student's page shows first: the grade, and how to appeal."""
     grade = gradebook.grades[submission.name]
@@ -9489,6 +9589,8 @@ def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list
         names = ", ".join(own.name for own in submission.systems)
         lines.append(f"Of your systems {names}, the one that counts is {system.name}.")
     lines.append(f"The grade is 100 times {measure.title}.")
+    if measure is COMBINED_MEASURE:
+        lines.append(COMBINED_POINTS)
     shown: Sequence[Measure] = CITATION_MEASURES if measure is F1_MEASURE else JUDGE_MEASURES
     shown = (*shown, *[criterion.measure for criterion in list_judged_beside(system)])
     rows: list[MeansRow] = [(["yours"], system.means)]

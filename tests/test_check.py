@@ -102,6 +102,7 @@ def test_students_check_in_the_kit_which_has_nothing_of_the_gold(small: Project)
     readme = files["README.md"].decode()
     for line in ("`python3 -m venv .venv`", ".venv/bin/python -m pip", "On Windows, run `py -m venv .venv`"):
         assert line in readme
+    assert "## How points are computed\n\nPoints are 100 times the mean of all questions. " in readme
     [command] = [line for line in readme.splitlines() if "evaluation.py" in line]
     arguments = command.partition("python evaluation.py ")[2].partition("`")[0].split()
 
@@ -112,6 +113,7 @@ def test_students_check_in_the_kit_which_has_nothing_of_the_gold(small: Project)
 
     assert check()[::2] == (0, "no predictions yet\n")
     small.write("kit/dev_final_output.json", {"q001": {"answer": "a", "retrieved_docs": ["D2"]}})
+    arguments.remove("dev")  # the kit has no other split
     code, err, out = check()
     counts = "final: 1 of 2 questions answered, 0 with citations, 1 with retrieval"
     assert (code, out) == (0, f"{counts}; not answered: x\n")

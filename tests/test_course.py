@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import itertools
+import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -730,6 +731,7 @@ def test_a_students_page_begins_with_the_grade(course: Project, judge_with: Judg
         "yours 3.00 1.000 0.800",
         "median of the class 4.00 1.000 0.800",
         "The grade is 100 times Combined.",
+        "a blank submission has these few points",
     ):
         assert text in " ".join(made_of)
     for line in ("Write to the office.", "Name the answer ID."):
@@ -764,6 +766,57 @@ def test_the_question_that_good_students_fail_comes_first(project: Project, judg
     assert rows[2][2:] == ["10", "3.00", "0%", "0%", "n/a"]
     # r = t / sqrt(n - 2 + t^2) with t(8) = 2.306
     assert mentions(lines, "With 10 submissions chance alone makes it up to 0.63 (95 %).")
+
+
+def test_evidence_that_nobody_has_or_only_weak_students_is_named(
+    project: Project, judge_with: JudgeWith
+) -> None:
+    """The gold of q002 is a sentence that nobody cites, and that of q003 one that the weak ones cite."""
+    evidence = {"q002": ["S9"], "q003": ["S2"]}
+    names = ("q001", "q002", "q003", "q004", "q005")
+    rows = [question(f"d{n}", evidence_sentences=evidence.get(f"q00{n}", ["S1"])) for n in range(1, 6)]
+    project.questions(*rows)
+    scores = {}
+    for number in range(12):
+        cites = ["S1"] if number < 6 else ["S2"]  # the first half is good
+        own = {name: {"answer": f"{name} by {number}.", "evidence_sentences": cites} for name in names}
+        own["q005"]["evidence_sentences"] = ["S1"]  # which is right for all
+        project.submission(f"in/s{number:02d}", own=own)
+        scores[f"in/s{number:02d}/own"] = [3, 3, 3, 3, 4]
+    judge_with(scores)
+    project.run("dev", "--submissions", "in/*")
+    part = text_of(project, "dev_leaderboard.md").partition("## Questions\n")[2].partition("##")[0]
+    assert "mostly weak submissions do: q002, q003. Is it the right evidence?" in part
+    cells = {
+        line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[-2:] for line in part.splitlines()
+    }
+    assert (cells["q002"], cells["q003"]) == (["0.00", "n/a"], ["0.50", "-1.00"])
+    assert cells["q005"] == ["1.00", "n/a"]
+
+
+def test_equal_citations_are_named(project: Project) -> None:
+    """Of ten questions that cite something; answers with a word changed hide no copy."""
+    project.questions(*(question(f"d{n}", evidence_sentences=["S1"]) for n in range(1, 12)))
+    cited = {name: ["S1", "S2"] for name in answers("x", 10)}
+    students: dict[str, dict[str, list[str]]] = {
+        "ann": {},
+        "bob": {},
+        "cem": {"q001": ["S3"]},
+        "dan": {"q010": []},
+    }
+    for student, changed in students.items():
+        own = answers(student, 11)
+        for name, sentences in {**cited, **changed}.items():
+            own[name]["evidence_sentences"] = sentences[:: -1 if student == "bob" else 1]
+        project.submission(f"in/{student}", own=own)
+    outcome = project.run("dev", "--submissions", "in/*", GROQ_API_KEY="")
+    assert mentions(outcome.err, "warning: the same citations in all questions: ann/own, bob/own")
+    assert "The same citations in all questions: 2\n  ann: bob/own\n  bob: ann/own\n" in outcome.out
+    assert read_grades(project)["bob"][3] == "The same citations in all questions: ann/own"
+    project.submission("in/bob", own=json.loads(text_of(project, "in/ann/dev_own_output.json")))
+    outcome = project.run("dev", "--submissions", "in/*", GROQ_API_KEY="")
+    assert mentions(outcome.err, "warning: equal predictions: ann/own, bob/own")
+    assert not mentions(outcome.err, "the same citations")  # once is enough
 
 
 def test_unknown_people_in_files_and_flags_are_on_the_leaderboard(course: Project) -> None:
