@@ -9570,8 +9570,8 @@ def build_split_report(
 
 
 COMBINED_POINTS = (
-    "Half of each question's points is the score of the answer, divided by 5; the other half is the share of the "
-    "words of the gold evidence that the cited sentences have. A blank answer scores 1, and where there is no gold "
+    "Half of each question's points is the score of the answer, divided by 5. The other half is the share of "
+    "the words of the gold evidence that the cited sentences have. A blank answer scores 1, and without gold "
     "evidence the other half is full if nothing is cited: a blank submission has these few points."
 )
 
