@@ -948,8 +948,7 @@ def cut_text(text: str) -> str:
 # ------------------------------------------------------------------ 3. Files
 
 # In: paths. Out: records of section 2, and files that are written whole or not at all. Reading adds every
-# problem to a list as "file:line: what is wrong", so that all are reported at once. Read first: read_file,
-# parse_rows, write_file.
+# Problem to a list, so that all are reported at once. Read first: read_file, parse_rows, write_file.
 
 
 class InputFile(msgspec.Struct, frozen=True):
@@ -6903,7 +6902,9 @@ def parse_prediction(
     if not isinstance(row.data, dict):
         return parse_row(Prediction, row, unreadable) or Prediction()
     fields = {}
-    for field in set(Prediction.__struct_fields__).intersection(row.data):
+    for field in Prediction.__struct_fields__:
+        if field not in row.data:
+            continue
         value = row.data[field]
         if field in ("evidence_sentences", "retrieved_docs") and isinstance(value, str):
             value = [name for name in re.split(r"[\s,;]+", value) if name]
