@@ -618,7 +618,7 @@ def test_calls_in_flight_are_awaited_at_ctrl_c(
     project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_many(project, 5)
-    slow = replace(score_reply(4), latency_s=0.8)
+    slow = replace(score_reply(4), latency_s=1.5)  # the interrupt is seen within a second
     replies = {"d0": slow, "d1": slow, "d2": hang()}
 
     def answer(call: Call) -> Reply:
