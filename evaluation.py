@@ -6700,13 +6700,19 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
 
 
 def find_struck(submissions: Sequence[Submission]) -> list[str]:
-    """Return the IDs without a question that most submissions answer: they were questions once."""
-    owners = Counter(
-        name
-        for submission in submissions
-        for name in {name for system in submission.systems for name in system.predictions.unknown}
-    )
-    return sorted(name for name, count in owners.items() if count >= max(MIN_ALIKE, len(submissions) / 2))
+    """Return the IDs without a question that most submissions answer: they were questions once.
+
+    A system that has fewer predictions for questions than for other IDs is about something else.
+    """
+    owners: dict[str, set[str]] = defaultdict(set)
+    for submission in submissions:
+        for system in submission.systems:
+            if len(system.predictions.rows) > len(system.predictions.unknown):
+                for oddity in system.oddities:
+                    for name in oddity.cases if oddity.kind == UNKNOWN_ID else ():
+                        owners[name].add(submission.name)
+    least = max(MIN_ALIKE, len(submissions) / 2)
+    return sorted(name for name, names in owners.items() if len(names) >= least)
 
 
 def forgive_struck(submission: Submission, struck: Collection[str]) -> None:

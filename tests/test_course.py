@@ -977,6 +977,19 @@ def test_nobody_is_blamed_for_answers_to_a_struck_question(project: Project) -> 
         assert "dan" in odd[0]
 
 
+@table("form", {"like those of the questions": "Q-{}", "unlike them": "task {}"})
+def test_ids_that_all_write_in_another_way_are_no_struck_questions(project: Project, form: str) -> None:
+    project.questions(*(question(f"d{n}", question_id=f"q{n:03d}") for n in range(1, 4)))
+    for name in ("ann", "bob", "cem"):
+        rows = answers(name, 3, **CITED)
+        project.submission(
+            f"in/{name}", own={form.format(n): row for n, row in enumerate(rows.values(), start=1)}
+        )
+    outcome = grade(project, "--judge")
+    assert not mentions(outcome.err, "not graded any more")
+    assert mentions(outcome.err, "ann/dev_own_output.json: ", "IDs")
+
+
 def test_a_second_folder_within_a_folder(course: Project) -> None:
     """As when a student unpacks two archives; what systems add beside is nothing."""
     for name in ("a_first", "b_second"):
