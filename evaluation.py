@@ -9547,7 +9547,10 @@ def build_split_report(
     systems = graded.systems
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     remarks = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
-    remarks += describe_certainty(systems, split.measures, graded.differences)
+    certainty = describe_certainty(systems, split.measures, graded.differences)
+    if gradebook:  # A student has no use for the line that tells which scores may be compared.
+        certainty = [line for line in certainty if line not in flatten(row.provenance for row in systems)]
+    remarks += certainty
     cases: list[str] = []
     own = [warning._replace(file=submission.find_inner(warning.file)) for warning in submission.warnings]
     lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(own)]
