@@ -5438,6 +5438,7 @@ dd { margin: 0; }
 form { display: flex; flex-wrap: wrap; align-items: center; gap: .5rem 1.2rem; padding: .6rem 0; }
 input, form button { font: inherit; }
 [hidden] { display: none !important; }
+@media (max-width: 40rem) { .sortable .number :is(svg, small) { display: none; } }  /* names and means fit */
 @media print {
   :root { color-scheme: light; font-size: 8pt; }
   form, summary .reason { display: none; }

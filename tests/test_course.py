@@ -736,8 +736,6 @@ def test_a_students_page_begins_with_the_grade(course: Project, judge_with: Judg
         assert text in " ".join(made_of)
     assert "|prompt:" not in page  # which the leaderboard has
     assert "|prompt:" in text_of(course, "dev_leaderboard.md").replace("\\", "")
-    for text in ("The grade is 100 times Combined.",):
-        assert text in " ".join(made_of)
     for line in ("Write to the office.", "Name the answer ID."):
         assert f"<li>{line}</li>" in page
     for hidden in ("SHA-256", "bare", "two"):
