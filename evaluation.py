@@ -920,23 +920,6 @@ def format_compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-class GradeRow(msgspec.Struct, frozen=True):
-    """A row of a split's history: the grade of a submission, and what it rests on."""
-
-    date: str  # UTC
-    submission: str
-    folder: str  # "" from when it is withdrawn
-    points: float | None = None
-    system: str = ""  # "" if none is graded
-    measure: str = ""
-    judge: str = ""
-    gold: str = ""
-    documents: str = ""
-    answers: str = ""
-    decisions: str = ""
-    version: str = ""
-
-
 def hash_json(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
@@ -6701,7 +6684,7 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
 
 
 def find_struck(submissions: Sequence[Submission]) -> list[str]:
-    """Return the IDs without a question that most submissions answer: they were questions once.
+    """Return the IDs without a question that most submissions answer: questions that were struck.
 
     A system that has fewer predictions for questions than for other IDs is about something else.
     """
@@ -6710,8 +6693,9 @@ def find_struck(submissions: Sequence[Submission]) -> list[str]:
         for system in submission.systems:
             if len(system.predictions.rows) > len(system.predictions.unknown):
                 for oddity in system.oddities:
-                    for name in oddity.cases if oddity.kind == UNKNOWN_ID else ():
-                        owners[name].add(submission.name)
+                    if oddity.kind == UNKNOWN_ID:
+                        for name in oddity.cases:
+                            owners[name].add(submission.name)
     least = max(MIN_ALIKE, len(submissions) / 2)
     return sorted(name for name, names in owners.items() if len(names) >= least)
 
@@ -9123,6 +9107,24 @@ def correlate_with_others(scores: Array, index: int) -> tuple[Array, float | Non
 
 # -- The history: the grades of earlier runs, what they rested on, and who must be named
 
+
+class GradeRow(msgspec.Struct, frozen=True):
+    """A row of a split's history: the grade of a submission, and what it rests on."""
+
+    date: str  # UTC
+    submission: str
+    folder: str  # "" from when it is withdrawn
+    points: float | None = None
+    system: str = ""  # "" if none is graded
+    measure: str = ""
+    judge: str = ""
+    gold: str = ""
+    documents: str = ""
+    answers: str = ""
+    decisions: str = ""
+    version: str = ""
+
+
 # The words for what differs between two rows.
 CHANGE_REASONS = {
     "gold": "gold answer or rubric",
@@ -9254,11 +9256,11 @@ def find_renumbered(split: Split, last: LastResults) -> Problems:
 
 
 class History(NamedTuple):
-    """The grades of earlier runs. Of a row for each change, the newest is last."""
+    """The grades of earlier runs, oldest first."""
 
     file: FileData = FileData(InputFile("", ""), None)
     rows: Sequence[GradeRow] = ()
-    problems: Sequence[Problem] = ()  # rows that somebody has damaged
+    problems: Sequence[Problem] = ()  # about damaged rows
     last: LastResults = LastResults()
     owned: Mapping[str, Sequence[GradeRow]] = MappingProxyType({})  # submission of today -> its rows
     withdrawn: Mapping[str, GradeRow] = MappingProxyType({})  # submission that is gone -> its last row
@@ -9275,7 +9277,7 @@ def read_history(split: Split, problems: Problems) -> History:
     rows = []
     damaged: Problems = []
     header = read_history_header(file)
-    # Line by line: an opening quote that somebody has left damages no other line.
+    # Line by line: an unclosed quote damages no other line.
     for line, text in enumerate(file.text.splitlines()[1:], start=2):
         cells = [fold_cell(cell) for cell in next(csv.reader([text], delimiter=header.delimiter), [])]
         row = JsonRow(file.name, dict(zip(header.names, cells, strict=False)), line)
@@ -9345,9 +9347,9 @@ def list_new_rows(gradebook: Gradebook) -> list[GradeRow]:
     rows = []
     for grade in gradebook.grades.values():
         last = grade.earlier[-1] if grade.earlier else None
-        if grade.row.folder and (
-            last is None or msgspec.structs.replace(last, date=grade.row.date) != grade.row
-        ):
+        if last is not None:
+            last = msgspec.structs.replace(last, date=grade.row.date)
+        if grade.row.folder and grade.row != last:
             rows.append(grade.row)
     first = next(iter(gradebook.grades.values())).row
     for name in gradebook.history.withdrawn:
@@ -9549,8 +9551,9 @@ def build_split_report(
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     remarks = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
     certainty = describe_certainty(systems, split.measures, graded.differences)
-    if gradebook:  # A student has no use for the line that tells which scores may be compared.
-        certainty = [line for line in certainty if line not in flatten(row.provenance for row in systems)]
+    if gradebook:  # A student has no use for the lines that tell which scores may be compared.
+        provenance = set(flatten(system.provenance for system in systems))
+        certainty = [line for line in certainty if line not in provenance]
     remarks += certainty
     cases: list[str] = []
     own = [warning._replace(file=submission.find_inner(warning.file)) for warning in submission.warnings]
