@@ -11794,12 +11794,14 @@ def match_ratings(
     """Return the raters of each criterion, and what people call answers that no judge has rated."""
     rated = []
     criteria = sorted({row.criterion for row in list_decisions(judges)})
-    unknown = [row.names[0] for row in list_decisions(people) if row.criterion not in criteria]
+    unknown = [show_rated(row) for row in list_decisions(people) if row.criterion not in criteria]
     for criterion in criteria:
         own_judges = select_rows(judges, criterion)
         own_people = select_rows(people, criterion)
         index = RatedAnswers(list_decisions(own_judges))
-        unknown += [row.names[0] for row in list_decisions(own_people) if not index.find(row, is_judge=False)]
+        unknown += [
+            show_rated(row) for row in list_decisions(own_people) if not index.find(row, is_judge=False)
+        ]
         for rater in own_judges:
             rater.rows = list(identify_rows(rater, index, problems, is_judge=True))
         for rater in own_people:
@@ -11809,15 +11811,20 @@ def match_ratings(
     return rated, unknown
 
 
+def show_rated(row: DecisionRow) -> str:
+    """Return what an error calls a rated answer: its surest name, or else its question."""
+    return str(row.names[0] if row.names else row.texts[0][1])
+
+
 def explain_unknown(judges: Sequence[Rater], people: Sequence[Rater]) -> str:
     """Return why no rating of people counts."""
     rows = list_decisions(judges)
     judged = {row.criterion for row in rows}
-    names = [row.names[0] for row in list_decisions(people)]
+    names = [show_rated(row) for row in list_decisions(people)]
     what = f"no rating of an item that a judge has, found {shorten_names(names)}"
     if judged.isdisjoint(row.criterion for row in list_decisions(people)):
         what = f"no rating by a criterion that a judge has: {shorten_names(sorted(judged))}"
-    return f"{what}; expected names such as {cut_text(rows[0].names[0]) if rows else ''}"
+    return f"{what}; expected names such as {cut_text(show_rated(rows[0])) if rows else ''}"
 
 
 def read_raters(

@@ -1190,3 +1190,10 @@ def test_people_rate_equal_answers_of_several_systems(project: Project) -> None:
     project.write("people.csv", "system,question_id,score\nsimple,q1,3\nstrong,q1,3\n")
     outcome = project.run("agreement", "judge.json", "--human", "people.csv")
     assert (outcome.code, project.read("agreement.json")["people"]["judges"][0]["accuracy"]) == (0, 1.0)
+
+
+def test_ids_where_the_judge_has_only_texts(project: Project) -> None:
+    project.write("judge.json", scores(3, 4))
+    project.write("people.csv", "item,score\nx,3\n")
+    problems = assert_refused(project, "agreement", "--quiet", "judge.json", "--human", "people.csv")
+    assert mentions(problems, "no rating of an item that a judge has, found x; expected names such as Q0?")
