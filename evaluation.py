@@ -2430,7 +2430,7 @@ class Measure(NamedTuple):
     title: str
     digits: int = 3
     scale: float = 1  # a mean is this times the mean score: 100 for a percentage
-    lowest: float = 0  # possible score of an item, infinite if there is none; a missing judgement counts 0
+    lowest: float = 0  # possible score of an item, infinite if there is none; a missing one may count 0
     highest: float = 1
     lower_is_better: bool = False
     unit: str = ""
@@ -2513,9 +2513,10 @@ def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dic
 def compute_mean(sample: Sample, measure: Measure) -> Mean:
     if not sample.n:
         return NO_MEAN
-    lowest = measure.lowest * measure.scale
-    highest = measure.highest * measure.scale
-    interval = compute_mean_interval(sample.scale(measure.scale), lowest, highest)
+    lowest = min(measure.lowest, sample.values.min())  # A missing judgement counts 0.
+    interval = compute_mean_interval(
+        sample.scale(measure.scale), lowest * measure.scale, measure.highest * measure.scale
+    )
     return Mean(sample.mean * measure.scale, interval, sample.n, len(sample.sum_clusters()))
 
 
@@ -2674,8 +2675,8 @@ def measure_difference(pair: Pair, p_values: tuple[float, float] | None, *, is_o
     if gaps.n and obstacle is not State.NOT_SUBMITTED:
         difference = gaps.mean * measure.scale
     if gaps.n and not obstacle:
-        largest = (measure.highest - measure.lowest) * measure.scale
-        interval = compute_difference_interval(gaps.scale(measure.scale), largest)
+        largest = max(measure.highest - measure.lowest, np.abs(gaps.values).max())
+        interval = compute_difference_interval(gaps.scale(measure.scale), largest * measure.scale)
     if not p_values:
         state = obstacle if obstacle and pair.is_in_gate else State.NOT_TESTED
     elif difference is None:
@@ -3529,7 +3530,7 @@ def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
 
 def build_own_measure(own: OwnCriterion, name: str, key: str = "") -> Measure:
     if own.levels:
-        return Measure(name, own.name, 2, highest=TOP_SCORE, key=key, explanation=own.description)
+        return Measure(name, own.name, 2, 1, 1, TOP_SCORE, key=key, explanation=own.description)
     explanation = f"{own.description} The share of answers for which the judge says yes."
     return Measure(name, own.name, key=key, explanation=explanation)
 
@@ -4778,6 +4779,7 @@ class Part(NamedTuple):
     explanations: Facts = MappingProxyType({})  # on a page: of columns, by heading
     is_sortable: bool = False  # on a page, by each column; those with one value are left out
     name: str = ""
+    minor: Collection[int] = ()  # rows that a page shows on demand
 
     def select(self, titles: Collection[str]) -> Part:
         is_shown = [title in titles for title in self.header]
@@ -5125,9 +5127,14 @@ def tag(element: str, *content: str, **attributes: str | float | None) -> Html:
 
 
 def break_long_words(text: str) -> str:
-    """Escape text, in which a browser may then break a word of more than 20 characters, and no other."""
-    parts = re.sub(r"(\S{20})(?=\S)", "\\1\0", remove_invisible(text)).split("\0")
+    """Escape text, in which a browser may then break words of more than 20 characters, and no others."""
+    parts = re.sub(r"\S{21,}", mark_breaks, remove_invisible(text)).split("\0")
     return "<wbr>".join(map(escape_html, parts))
+
+
+def mark_breaks(word: re.Match[str]) -> str:
+    """Return a word with NUL where it may be broken: after separators, or after 20 other characters."""
+    return re.sub(r"([^\W_]{20}|[\W_])(?=\S)", "\\1\0", word[0])
 
 
 def escape_html(text: str) -> str:
@@ -5182,6 +5189,9 @@ def render_parts(report: Report, place: str) -> list[Html]:
         content = [tag(heading, part.title)]
         if part.is_sortable:
             part = drop_constant_columns(part)
+        if part.minor:
+            box = tag("input", type="checkbox")
+            content.append(tag("label", box, f" show all {len(part.rows)} rows", class_="more"))
         if part.rows:
             table = render_table(part)
             region = tag("div", table, class_="scroll", role="region", aria_label=part.title, tabindex=0)
@@ -5212,19 +5222,20 @@ def render_table(part: Part) -> Html:
         text = tag("button", title, type="button") if part.is_sortable else title
         headings.append(tag("th", text, scope="col", class_=choose_class(cell)))
     rows = []
-    for row in part.rows:
+    for index, row in enumerate(part.rows):
         cells: list[Html] = []
         for cell in row:
             name, scope = ("td", None) if cells else ("th", "row")
             cells.append(tag(name, *render_cell(cell), scope=scope, class_=choose_class(cell)))
-        rows.append(tag("tr", *cells))
+        rows.append(tag("tr", *cells, class_="minor" if index in part.minor else None))
     class_ = "sortable" if part.is_sortable else None
     content = (tag("thead", tag("tr", *headings)), tag("tbody", *rows))
     return tag("table", *content, class_=class_, aria_label=part.title)
 
 
 def choose_class(cell: Cell) -> str | None:
-    is_number = isinstance(cell, (int, MeanCell)) or re.fullmatch(r"[-+]?[\d.]+ ?%?|n/a", format_cell(cell))
+    number = r"[-+]?[\d.]+( ?%| \([\d-]+\))?|n/a"  # such as 83.30 (2026-11-27)
+    is_number = isinstance(cell, (int, MeanCell)) or re.fullmatch(number, format_cell(cell))
     return "number" if is_number else None
 
 
@@ -5271,7 +5282,8 @@ def render_entry(entry: Entry) -> Html:
     cards = [tag("section", tag("h4", "Gold answer"), tag("p", entry.gold), class_="card")]
     for card in entry.cards:
         verdicts += render_verdict(card, card.system if len(entry.cards) > 1 else "")
-        content = [tag("h4", card.system, *render_verdict(card)), tag("p", card.text)]
+        verdict = render_verdict(card) if len(entry.cards) > 1 else []  # The heading has the only one.
+        content = [tag("h4", card.system, *verdict), tag("p", card.text)]
         facts = {"Reason": card.reason, "Failure": card.failure, **card.facts}
         cards.append(tag("section", *content, *render_facts(facts), class_="card"))
     link = tag("a", f"#{entry.id}", href=f"#{quote(remove_invisible(entry.id))}")
@@ -5401,6 +5413,8 @@ small, .about, .reason, dt { color: var(--grey); font-weight: normal; }
 summary { cursor: pointer; padding: .5rem 0; }
 summary h3 { display: inline; font: inherit; }
 summary .reason { display: block; margin-left: 1.1em; }
+[open] > summary .reason { display: none; }  /* the reason is in the card, too */
+.more:has(:not(:checked)) + .scroll .minor { display: none; }
 .question { border-top: 1px solid var(--line); content-visibility: auto; contain-intrinsic-size: auto 3rem; }
 article { padding-bottom: 2rem; scroll-margin-top: 4rem; }
 article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
@@ -7224,9 +7238,10 @@ ANSWER_MEASURE = Measure(
     "answer_score_raw",
     "Answer",
     digits=2,
+    lowest=1,
     highest=TOP_SCORE,
     key="avg_answer_score",
-    explanation=f"The judge's score by the question's rubric, from 1 to {TOP_SCORE}. A missing one counts 0.",
+    explanation="The judge's score by the question's rubric. A missing one counts 0.",
 )
 EVIDENCE_MEASURE = Measure(
     "evidence_score",
@@ -8701,6 +8716,7 @@ class BoardRow(NamedTuple):
     system: SplitSystem
     reason: str  # why it has no rank, or a rank with missing judgements
     rank: int | None = None
+    is_counted: bool = True  # False for a system beside the one that counts
 
 
 def choose_measure(systems: Sequence[SplitSystem]) -> Measure:
@@ -8756,7 +8772,7 @@ def rank_submissions(
         ranked.append(row)
         for other in others:
             if rows[other].submission is row.submission:
-                ranked.append(rows[other])
+                ranked.append(rows[other]._replace(is_counted=False))
     faulty = [row.submission for row in submissions if row.submission.problems]
     return measure, ranked + [BoardRow(row, NO_SYSTEM, row.reasons[0]) for row in faulty]
 
@@ -8987,6 +9003,7 @@ def build_board(
         ],
         rows=table,
         is_sortable=True,
+        minor=[index for index, row in enumerate(rows) if not row.is_counted],
     )
 
 
@@ -9191,7 +9208,7 @@ def compare_with_last(gradebook: Gradebook) -> tuple[list[str], list[tuple[str, 
         then = grade.earlier[-1] if grade.earlier else grade.row
         if then.points not in (None, grade.points):
             why = explain_change(then, grade)
-            kinds[why] += 1
+            kinds.update(why.split(", "))
             points = f"{format_points(grade.points)}, before {format_points(then.points)}"
             cases.append((name, f"{points}: {why}"))
     for name, then in history.withdrawn.items():
@@ -9551,9 +9568,15 @@ def build_split_report(
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     remarks = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
     certainty = describe_certainty(systems, split.measures, graded.differences)
-    if gradebook:  # A student has no use for the lines that tell which scores may be compared.
+    facts = build_run_facts(split, session, systems)
+    measures = split.measures
+    if gradebook:  # A student has no use for what tells which scores may be compared.
         provenance = set(flatten(system.provenance for system in systems))
         certainty = [line for line in certainty if line not in provenance]
+        facts = {"Judge": facts["Judge"]}
+        if len(systems) == 1:  # Its grade is above, with the measures that it is made of.
+            above = list_grade_measures(gradebook.grades[submission.name])
+            measures = [measure for measure in measures if measure not in above]
     remarks += certainty
     cases: list[str] = []
     own = [warning._replace(file=submission.find_inner(warning.file)) for warning in submission.warnings]
@@ -9563,7 +9586,7 @@ def build_split_report(
         cases += prefix_lines(system.name, describe_cases(system))
         lines += describe_warnings(warn_about_missing(system, split.criteria))
     parts = [
-        build_systems_part("Systems", systems, split.measures, remarks),
+        build_systems_part("Systems", systems, measures, remarks),
         changes,
         build_comparison_part(graded.differences)._replace(place="folded"),
         *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
@@ -9573,21 +9596,28 @@ def build_split_report(
         parts = [*list_first_parts(gradebook, graded), *parts]
     else:
         lines += describe_warnings(split.warnings)
+        facts["Warnings"] = str(len(lines))
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
         [*parts, Part("Warnings", lines=lines, place="warnings")],
         entries=lambda: build_entries(split, systems, has_repeats=has_repeats),
         header=build_empty_report(split, graded, session).header,
         rows=lambda: list_csv_rows(split, systems, has_repeats=has_repeats),
-        facts=build_run_facts(split, session, systems) | {"Warnings": str(len(lines))},
+        facts=facts,
     )
 
 
 COMBINED_POINTS = (
-    "Half of each question's points is the score of the answer, divided by 5. The other half is the share of "
-    "the words of the gold evidence that the cited sentences have. A blank answer scores 1, and without gold "
-    "evidence the other half is full if nothing is cited: a blank submission has these few points."
+    "Half of each question's points is the score of the answer, from 1 to 5, divided by 5. The other half is "
+    "the share of the words of the gold evidence that the cited sentences have. A blank answer scores 1, and "
+    "without gold evidence the other half is full if nothing is cited: a blank submission has a few points."
 )
+
+
+def list_grade_measures(grade: Grade) -> list[Measure]:
+    """Return what a grade is made of, and the measures of the criteria beside it."""
+    made_of: Sequence[Measure] = CITATION_MEASURES if grade.measure is F1_MEASURE else JUDGE_MEASURES
+    return [*made_of, *[criterion.measure for criterion in list_judged_beside(grade.system)]]
 
 
 def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list[Part]:
@@ -9603,20 +9633,21 @@ def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list
         names = ", ".join(own.name for own in submission.systems)
         lines.append(f"Of your systems {names}, the one that counts is {system.name}.")
     lines.append(f"The grade is 100 times {measure.title}.")
-    if measure is COMBINED_MEASURE:
-        lines.append(COMBINED_POINTS)
-    shown: Sequence[Measure] = CITATION_MEASURES if measure is F1_MEASURE else JUDGE_MEASURES
-    shown = (*shown, *[criterion.measure for criterion in list_judged_beside(system)])
     rows: list[MeansRow] = [(["yours"], system.means)]
     if gradebook.median_points is not None and grade.points is not None:
         rows.append((["median of the class"], gradebook.medians))
-    made_of = build_means_part(f"Your grade: {points}", ["Mean"], rows, shown)
+    made_of = build_means_part(f"Your grade: {points}", ["Mean"], rows, list_grade_measures(grade))
+    explanations = dict(made_of.explanations)
+    if measure is COMBINED_MEASURE:
+        lines.append(COMBINED_POINTS)
+        for explained in JUDGE_MEASURES:
+            explanations.pop(explained.title, None)
     path = os.path.join(gradebook.split.root, APPEAL_FILE.format(split=gradebook.split.name))
     text = read_file(path, []).text if os.path.isfile(path) else ""
     appeal = [line for line in map(str.strip, text.splitlines()) if line]
     appeal.append("Name the question and the answer ID, which is at the end of each answer below.")
     return [
-        made_of._replace(lines=lines, place="head"),
+        made_of._replace(lines=lines, explanations=explanations, place="head"),
         Part("How to appeal", lines=appeal, place="first"),
     ]
 
@@ -9714,12 +9745,26 @@ def build_answer_card(system: SplitSystem, answer: SplitAnswer, *, has_repeats: 
         system.name,
         text,
         build_answer_facts(system, answer, has_repeats=has_repeats),
-        verdict="" if answer.score is None else f"{answer.score:.3g}",
+        verdict=describe_points(system, answer),
         score=answer.score,
         marks=[mark for mark, reason in cases.items() if reason],
         reason=answer.find_rationale(RUBRIC),
         failure=failure.reason if failure else "",
     )
+
+
+def list_points_measures(system: SplitSystem, answer: SplitAnswer) -> list[Measure]:
+    """Return the measures of an answer's points: answer and evidence, or F1 without a judge."""
+    measures = [ANSWER_MEASURE] if answer.score is not None else []
+    if system.find_mean(F1_MEASURE).is_submitted:
+        measures.append(EVIDENCE_MEASURE if EVIDENCE_MEASURE.name in answer.scores else F1_MEASURE)
+    return [measure for measure in measures if measure.name in answer.scores]
+
+
+def describe_points(system: SplitSystem, answer: SplitAnswer) -> str:
+    """Return "Answer 3, Evidence 0.875", without a judge "F1 0.5"."""
+    measures = list_points_measures(system, answer)
+    return ", ".join(f"{measure.title} {answer.scores[measure.name]:.3g}" for measure in measures)
 
 
 def build_answer_facts(system: SplitSystem, answer: SplitAnswer, *, has_repeats: bool) -> dict[str, str]:
@@ -9747,10 +9792,11 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer, *, has_repeats:
             remark = qualify_citations(answer, outcome.score)
         facts[criterion.measure.title] = criterion.describe(outcome, remark)
     shown = []
+    in_heading = list_points_measures(system, answer)
     for measure in (*CITATION_MEASURES, *JUDGE_MEASURES) if has_citations else (ANSWER_MEASURE,):
-        if measure.name in answer.scores:
+        if measure.name in answer.scores and measure not in in_heading:
             shown.append(f"{measure.title} {answer.scores[measure.name]:.{measure.digits}f}")
-    facts["Scores"] = ", ".join(shown)
+    facts["Other scores"] = ", ".join(shown)
     if answer.question.rubric:
         facts["Answer ID"] = answer.identify(RUBRIC)
     for criterion in list_judged_beside(system):

@@ -76,11 +76,12 @@ def test_every_mean_has_an_interval_over_gold_documents(seven: Project, judge_wi
         assert "ci95_reason" not in block
         assert None not in block["ci95"].values()
         for measure, (key, scale) in measures.items():
-            highest = 5 if measure == "avg_answer_score" else 1  # a missing judgement counts 0
-            low, high = mean_interval([row[key] / highest for row in block["per_question"]], gold)
-            scale *= highest
-            assert block["ci95"][measure] == pytest.approx([low * scale, high * scale], abs=1e-9)
-            assert block["ci95"][measure][1] <= scale
+            lowest, highest = (1, 5) if measure == "avg_answer_score" else (0, 1)
+            width = highest - lowest
+            shares = [(row[key] - lowest) / width for row in block["per_question"]]
+            expected = [scale * (lowest + width * end) for end in mean_interval(shares, gold)]
+            assert block["ci95"][measure] == pytest.approx(expected, abs=1e-9)
+            assert block["ci95"][measure][1] <= scale * highest
     assert results["retrieval"]["ci95"]["recall_at_1_pct"][1] > 1
     alone = seven.run("dev", "--systems", "strong").results["strong"]["citation"]["ci95"]
     assert alone["avg_f1"][0] < 0.7
@@ -92,7 +93,17 @@ def test_equal_scores_within_a_scale_have_an_interval(seven: Project, judge_with
     judge_with({"zebra": [1] * 7})
     block = seven.run("dev", "--judge", "zebra").results["zebra"]["llm_judge"]
     low, high = block["ci95"]["avg_answer_score"]
-    assert (block["avg_answer_score"], 0 < low < 1 < high < 2) == (1, True)
+    assert (block["avg_answer_score"], low, 1 < high < 3) == (1, 1, True)
+
+
+def test_only_a_missing_judgement_takes_an_interval_below_the_lowest_level(
+    seven: Project, judge_with: JudgeWith
+) -> None:
+    seven.questions(*(question(f"d{n}", question=f"Question {n}?") for n in range(7)))
+    judge_with({"zebra": [None, 1, 1, 1, 1, 1, 1]})
+    block = seven.run("dev", "--judge", "zebra").results["zebra"]["llm_judge"]
+    low, high = block["ci95"]["avg_answer_score"]
+    assert 0 < low < block["avg_answer_score"] < 1 < high
 
 
 def test_fewer_than_five_documents_of_a_block_have_no_interval(project: Project) -> None:

@@ -79,7 +79,7 @@ strong  100.0 [56.0, 100.0]  100.0 [56.0, 100.0]  1.000 [0.560, 1.000]  1.000 [0
 
 System                    F1             Answer              Evidence              Combined
 simple  0.571 [0.306, 0.818]                n/a                   n/a                   n/a
-strong  1.000 [0.560, 1.000]  4.00 [2.23, 5.00]  1.000 [0.560, 1.000]  0.900 [0.631, 1.000]
+strong  1.000 [0.560, 1.000]  4.00 [2.45, 5.00]  1.000 [0.560, 1.000]  0.900 [0.631, 1.000]
 
 95 % intervals in brackets, by 7 gold documents.
 Answer|judge:llama-3.1-8b-instant|repeats:1|prompt:PROMPT|v:VERSION
