@@ -3258,6 +3258,7 @@ class Failure(msgspec.Struct):
     reason: str
     asked: bool = True  # if not, it counts only beside answers that were
     reply: str = ""  # the last one, which was invalid
+    is_unusable: bool = False  # whether there were replies, and none could be read
 
 
 Outcome: TypeAlias = Judgement | Failure
@@ -3403,11 +3404,15 @@ def build_complaint(prompt: Prompt, invalid_reply: str, reason: str) -> list[dic
 class Call(NamedTuple):
     request: Request
     model: str
-    key: str  # in the journal
+    key: str  # in the journal: of the body as MODELS prescribes it
+    max_tokens: int | None = None  # of a reply, instead of those that MODELS prescribes
 
     @property
     def body(self) -> RequestBody:  # not kept: many are large
-        return build_body(self.model, self.request)
+        body = build_body(self.model, self.request)
+        if self.max_tokens:
+            body.max_completion_tokens = self.max_tokens
+        return body
 
     @property
     def prompt(self) -> Prompt:
@@ -3590,7 +3595,7 @@ JOINERS = "(?<![^\x00-\x7f\u200b-\u200f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-
 HIDDEN = f"[{HIDDEN_CHARS}]|{VARIATIONS}"  # an answer with any of it is flagged
 SUSPICIOUS = f"[{INVISIBLE_CHARS}{HIDDEN_CHARS}\u200c\u200d\ufe00-\ufe0f]"  # looked for first: it is fast
 INVISIBLE = f"(?={SUSPICIOUS})(?:[{INVISIBLE_CHARS}]|{HIDDEN}|{JOINERS})"
-DELIMITER = r"(?i)\[[^\n]{0,200}?\b(?:question|reference|answer|end)\s*\]"
+DELIMITER = r"(?i)\[[^\n\[]{0,200}?\b(?:question|reference|answer|end)\s*\]"
 ROUND_BRACKETS = str.maketrans("[]", "()")
 
 
@@ -3630,6 +3635,8 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     usage: Any = NO_USAGE
     latency_ms: Amount = None
     cut_off: bool = False  # at the most tokens that it may have
+    refused: str = ""  # why it is no full reply: the model refuses, or a filter ended it
+    left_out: list[str] = []  # the parameters that the service did not take
     batch_file: str = ""  # of a note of version 5 on a batch, which is no reply
     question_id: Any = None
     repeat: Any = None
@@ -3643,7 +3650,10 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def read(self, prompt: Prompt, answer: str = "") -> Judgement:
         """Return the judgement in the reply on an answer. Raises InvalidReply."""
-        value, source = parse_reply(self.content, self.cut_off)
+        try:
+            value, source = parse_reply(self.content)
+        except InvalidReply as error:
+            raise InvalidReply(self.refused or ("it is cut off" if self.cut_off else str(error))) from None
         if prompt.reply_fields:
             try:
                 written = msgspec.convert(value, prompt.reply_type)
@@ -3658,7 +3668,7 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
         return judgement
 
 
-def parse_reply(text: str, is_cut_off: bool) -> tuple[object, str]:
+def parse_reply(text: str) -> tuple[object, str]:
     """Return the JSON value that a reply is, and its text. Raises InvalidReply: other scores are quotations.
 
     After it there is nothing but a full stop or a fence, and before it closed thoughts, words that end in a
@@ -3669,8 +3679,8 @@ def parse_reply(text: str, is_cut_off: bool) -> tuple[object, str]:
         value, stop = REPLY_DECODER.raw_decode(text)
         if text[stop:].strip() in ("", ".", "```"):
             return value, text[:stop]
-    reason = "it is not one JSON object: reply with the JSON object alone"
-    raise InvalidReply("it is cut off" if is_cut_off else reason)
+    what = "it is not one JSON object" if text else "it is empty"
+    raise InvalidReply(f"{what}: reply with the JSON object alone")
 
 
 def fold_json(text: str) -> str:
@@ -3801,6 +3811,7 @@ MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or
 MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the complaint added
 MIN_REJECTED = 3  # submissions, or questions, that so many rejected answers come from
 MAX_FAILURES_IN_A_ROW = 20  # lost calls, refusals (429), or rejected answers before judging stops
+MAX_UNUSABLE = 20  # answers without a usable reply, if no other has one, before judging stops
 TIMEOUT_S = 300.0  # without a byte of a reply; a local model on a processor is slow
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
 BACKOFF_S = 0.5  # after the first error; twice as long after each other one
@@ -3831,6 +3842,8 @@ class Session(msgspec.Struct):
     without_api_key: str = ""  # what to do about it
     repeats: int = 1
     shortened: list[str] = []  # answers whose prompts the service does not seem to have read whole
+    contradicted: list[str] = []  # requests with stored replies of different scores
+    left_out: list[str] = []  # parameters that the service did not take for some of the replies
     n_replies: int = 0  # that can be used, of this run and from the journal
     calls: int = 0
     retries: int = 0
@@ -3855,6 +3868,10 @@ class Session(msgspec.Struct):
         for criterion in criteria:
             signatures |= dict.fromkeys(criterion.measure_names, self.find_origin(criterion))
         return signatures
+
+    def describe_left_out(self) -> dict[str, list[str]]:
+        """Return a field of a results file; none if the service took all parameters."""
+        return {"parameters_left_out": self.left_out} if self.left_out else {}
 
     def list_provenance(self, criteria: Iterable[Criterion]) -> list[str]:
         return [self.find_origin(criterion).describe(criterion.measure.title) for criterion in criteria]
@@ -3895,6 +3912,10 @@ class Session(msgspec.Struct):
             what = "the service counts less than half of a prompt's tokens, and may not have read the rubric"
             advice = f"give the model a longer context ({shorten_names(self.shortened)})"
             lines.append(WarningRecord(f"{what}: {advice}"))
+        if self.contradicted:
+            what = f"requests with replies of different scores: {len(self.contradicted)}"
+            advice = f"the first reply in the journal counts ({shorten_names(self.contradicted)})"
+            lines.append(WarningRecord(what, advice=advice))
         if self.unavailable:
             lines.append(f"error: {self.activity} ended: {self.unavailable}{self.where}")
         elif self.stopped:
@@ -3929,16 +3950,18 @@ class Judge(msgspec.Struct):
             self.ask_service(self.service)
             unasked.reason = "left out" if session.is_complete() else f"{session.activity} ended early"
         answered: list[tuple[Request, Outcome]] = []
-        contradictions = {}  # names of requests by key
+        contradicted: dict[str, str] = {}  # the names of requests by key
+        left_out: set[str] = set()
         for call in self.calls:
             stored = self.journal.find_all(call)
             outcome = stored[0] if stored else self.failures.get(call.key, unasked)
             answered.append((call.request, outcome))
             if len({judgement.score for judgement in stored}) > 1:
-                contradictions[call.key] = call.request.name
-        if contradictions:
-            what = f"requests with replies of different scores: {len(contradictions)}; the first reply counts"
-            self.notify(f"{self.journal.path}: {what} ({shorten_names([*contradictions.values()])}).")
+                contradicted[call.key] = call.request.name
+            if stored and stored[0].reply:
+                left_out.update(stored[0].reply.left_out)
+        session.contradicted = list(contradicted.values())
+        session.left_out = sorted(left_out)
         session.n_replies = sum(isinstance(outcome, Judgement) for _, outcome in answered)
         n_missing = sum(outcome is unasked for _, outcome in answered)
         if n_missing and self.service is None:
@@ -3984,7 +4007,8 @@ class Judge(msgspec.Struct):
         calls = []
         for request in self.requests:
             body = msgspec.to_builtins(build_body(model, request))
-            calls.append(Call(request, model, hash_json([body, request.repeat])))
+            key = hash_json([body, request.repeat])
+            calls.append(Call(request, model, key, self.options.max_tokens))
         return calls
 
     def ask_service(self, service: Service) -> None:
@@ -4063,6 +4087,7 @@ class ServiceError(Exception):
         self.message = message
         self.status = status
         self.code = str(details.get("code") or "")
+        self.parameter = str(details.get("param") or "")  # of the request, that is wrong
         self.failed_generation = str(details.get("failed_generation") or "")  # what JSON mode gave up on
         self.retry_after_s = parse_duration(headers.get("retry-after") or "")
         self.token_limit = read_token_limit(headers)
@@ -4097,6 +4122,9 @@ class Runner:
         self.is_stopped = False  # no more calls are started
         self.is_closed = False  # no more outcomes are kept
         self.was_reached = False
+        self.n_usable = 0  # replies
+        self.n_unusable = 0  # answers without a usable reply
+        self.n_not_kept = 0  # replies that the journal could not take
         self.lost_in_a_row = 0
         self.in_flight: list[Turn] = []
         self.rejected: dict[str, list[str]] = {}  # answers since the last reply, by submission or question
@@ -4121,6 +4149,9 @@ class Runner:
                 self.changed.wait_for(lambda: self.n_active == 0, GRACE_S)
                 self.is_closed = True
                 self.session.seconds += time.monotonic() - started_s
+        if isinstance(self.error, OSError):
+            lost = f"replies that could not be kept: {self.n_not_kept}; no results were written"
+            raise OSError(self.error.errno, f"{self.error.strerror} ({lost})", self.error.filename)
         if self.error is not None:
             raise self.error
 
@@ -4132,10 +4163,7 @@ class Runner:
                     break
                 with self.changed:
                     if not self.is_closed:
-                        if isinstance(outcome, Reply):
-                            self.judge.journal.append(outcome, call)
-                        else:
-                            self.judge.failures[call.key] = outcome
+                        self.keep_outcome(call, outcome)
                         self.advance()
         except Exception as error:  # `run` raises it again
             self.error = self.error or error
@@ -4143,6 +4171,23 @@ class Runner:
         with self.changed:
             self.n_active -= 1
             self.changed.notify_all()
+
+    def keep_outcome(self, call: Call, outcome: Reply | Failure) -> None:
+        """Put a reply into the journal. Raises JudgingStopped if it is the judge that fails, not a call."""
+        if isinstance(outcome, Reply):
+            self.n_usable += 1
+            try:
+                self.judge.journal.append(outcome, call)
+            except OSError:
+                self.n_not_kept += 1
+                raise
+            return
+        self.judge.failures[call.key] = outcome
+        self.n_unusable += outcome.is_unusable
+        if self.n_unusable >= MAX_UNUSABLE and not self.n_usable:
+            shown = f"; the last one: {cut_text(outcome.reply)}" if outcome.reply else ""
+            text = f"no usable reply to any of {self.n_unusable} answers ({outcome.reason}{shown})"
+            raise JudgingStopped(f"{text}: choose another model, or see --max-tokens")
 
     def get_reply(self, call: Call) -> Reply | Failure | None:
         """Return the reply to a request after as many calls as it takes; None if the run has stopped."""
@@ -4164,10 +4209,10 @@ class Runner:
                     return Failure(str(error))
             except InvalidReply as error:
                 n_invalid += 1
-                if n_invalid > MAX_COMPLAINTS:
-                    what = "usable text" if call.prompt.reply_fields else "score"
-                    return Failure(f"no {what} in {n_invalid} replies: {error}", reply=reply.content)
                 max_tokens = body.max_completion_tokens
+                is_hopeless = reply.cut_off and call.max_tokens is not None  # it would be cut off again
+                if n_invalid > MAX_COMPLAINTS or is_hopeless:
+                    return describe_unusable(call, reply, n_invalid, f"{error}", max_tokens)
                 body = call.body  # without earlier complaints
                 body.max_completion_tokens = 2 * max_tokens if reply.cut_off else max_tokens
                 if not reply.cut_off:
@@ -4288,6 +4333,15 @@ class Runner:
             refusal = refusal._replace(wait_s=max(refusal.wait_s, pause_s))
             self.limiter.refuse(refusal, self.refused_at_s, is_first=is_first)
             return True
+
+
+def describe_unusable(call: Call, reply: Reply, n_replies: int, reason: str, max_tokens: int) -> Failure:
+    """Return the failure of an answer whose replies have no score, of which `reply` is the last one."""
+    what = "usable text" if call.prompt.reply_fields else "score"
+    replies = "the reply" if n_replies == 1 else f"{n_replies} replies"
+    if reply.cut_off:
+        reason += f" after {max_tokens} tokens: allow more with --max-tokens"
+    return Failure(f"no {what} in {replies}: {reason}", reply=reply.content, is_unusable=True)
 
 
 def check_wait(wait_s: float, reason: str = "") -> None:
@@ -4492,6 +4546,16 @@ def find_api_key() -> str:
 RESPONSE_FORMATS = ("a JSON schema", "JSON mode", "no response_format")  # what is asked for, in this order
 FORMAT_STATUSES = (400, 415, 422, 500, 501)
 FORMAT_WORDS = r"(?i)response.format|schema|json|structured|grammar"
+# Parameters that are left out if the service refuses them, with what takes their place.
+OPTIONAL_PARAMETERS = {
+    "temperature": "",
+    "seed": "",
+    "reasoning_effort": "",
+    "max_completion_tokens": "max_tokens",
+    "max_tokens": "",
+}
+PARAMETER_STATUSES = (400, 422)
+TOO_MANY = r"(?i)large|long|length|exceed|less|most|maximum"  # is said of a number of tokens that is refused
 
 
 class Service:
@@ -4509,6 +4573,7 @@ class Service:
         self.timeout_s = options.timeout
         self.has_groq_api = endpoint.prefix == GROQ_PREFIX
         self.format = 0  # of RESPONSE_FORMATS, for other APIs; those before it were refused
+        self.left_out: list[str] = []  # of OPTIONAL_PARAMETERS
         self.lock = threading.Lock()
         if not re.fullmatch(r"[!-~]+", api_key):
             raise UsageError(f"{API_KEY} holds a character that no key has")
@@ -4546,19 +4611,56 @@ class Service:
     def complete(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, RateLimit | None]:
         """Make a call. What JSON mode gave up on is a reply, too: it may be usable. Raises ServiceError."""
         tried = self.format
-        if not self.has_groq_api:
-            body.response_format = (build_schema_format(prompt), JSON_MODE, msgspec.UNSET)[tried]
+        left_out = list(self.left_out)
+        content = self.fit_body(body, prompt)
         try:
-            return self.post(body)
+            reply, limit = self.post(content)
         except ServiceError as error:
             if error.code == "json_validate_failed":
                 reply = Reply(content=error.failed_generation, model=body.model, endpoint=self.endpoint.name)
                 return reply, None
-            if not self.has_groq_api and self.leave_format(tried, error):
+            is_other = self.leave_parameter(content, error)
+            if is_other or (not self.has_groq_api and self.leave_format(tried, error)):
                 return self.complete(body, prompt)
             raise
+        reply.left_out = left_out
+        if not self.has_groq_api and tried == len(RESPONSE_FORMATS) - 1:
+            reply.left_out.append("response_format")
+        return reply, limit
 
-    def post(self, body: RequestBody) -> tuple[Reply, RateLimit | None]:
+    def fit_body(self, body: RequestBody, prompt: Prompt) -> dict[str, Any]:
+        """Return the body of a call, without what the service has refused."""
+        if not self.has_groq_api:
+            body.response_format = (build_schema_format(prompt), JSON_MODE, msgspec.UNSET)[self.format]
+        content: dict[str, Any] = msgspec.to_builtins(body)
+        for name in self.left_out:
+            value = content.pop(name, None)
+            if value is not None and OPTIONAL_PARAMETERS[name]:
+                content[OPTIONAL_PARAMETERS[name]] = value
+        return content
+
+    def leave_parameter(self, content: Mapping[str, Any], error: ServiceError) -> bool:
+        """Return whether a call failed because of a parameter. From now on it is left out."""
+        if error.status not in PARAMETER_STATUSES:
+            return False
+        sent = " ".join(message["content"] for message in content["messages"])
+        for name, other in OPTIONAL_PARAMETERS.items():
+            is_named = name in re.findall(r"\w+", error.parameter)
+            if not is_named and name not in sent:  # else the message may repeat an answer
+                is_named = bool(re.search(rf"\b{name}\b", error.message))
+            if "tokens" in name and re.search(TOO_MANY, error.message):
+                is_named = False  # the parameter is known, and this request is too large
+            if name not in content or not is_named:
+                continue
+            with self.lock:
+                if name not in self.left_out:  # the first of the calls in flight
+                    self.left_out.append(name)
+                    what = f"{other} is used" if other else "it is left out"
+                    self.notify(f"The service refuses {name}: {what}.")
+            return True
+        return False
+
+    def post(self, content: Mapping[str, Any]) -> tuple[Reply, RateLimit | None]:
         """Make a call. Raises ServiceError, also for an error of the groq package or an unusable response."""
         import groq
         import httpx
@@ -4566,14 +4668,14 @@ class Service:
         path = f"{self.endpoint.prefix}/chat/completions"
         client = next(self.clients)
         try:
-            response = client.post(path, cast_to=httpx.Response, body=msgspec.to_builtins(body))
+            response = client.post(path, cast_to=httpx.Response, body=content)
             reply = self.read_completion(response.json(), response.headers)
             return reply, read_token_limit(response.headers)
         except groq.APIStatusError as error:
-            content = error.body
+            problem = error.body
             if error.response.is_redirect:  # following it could take answers and the API key away
-                content = {"message": f"it redirects, which is not followed: correct {BASE_URL_VARIABLE}"}
-            raise self.read_error(content, error.status_code, str(error), error.response.headers) from None
+                problem = {"message": f"it redirects, which is not followed: correct {BASE_URL_VARIABLE}"}
+            raise self.read_error(problem, error.status_code, str(error), error.response.headers) from None
         except (groq.APIError, httpx.HTTPError) as error:  # the second if a response breaks off
             is_lost = not isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
             cause = f" {error.__cause__}" if error.__cause__ else ""
@@ -4602,11 +4704,15 @@ class Service:
             raise self.read_error(completion, status, "", headers)
         choice = completion["choices"][0]
         content = choice["message"].get("content")
+        refusal = choice["message"].get("refusal")
+        refused = "the model refuses to answer" if refusal else ""
+        if choice.get("finish_reason") == "content_filter":
+            refused = "a content filter ended it"
         if isinstance(content, list):
             content = "".join(part["text"] for part in content if part.get("type") == "text")
         counts = only_dict(completion.get("usage"))
         return Reply(
-            content=self.redact(content) if isinstance(content, str) else "",
+            content=self.redact(content if isinstance(content, str) else str(refusal or "")),
             model=self.redact(str(completion.get("model") or "")),
             endpoint=self.endpoint.name,
             fingerprint=self.redact(str(completion.get("system_fingerprint") or "")),
@@ -4616,6 +4722,7 @@ class Service:
                 "cached": only_dict(counts.get("prompt_tokens_details")).get("cached_tokens") or 0,
             },
             cut_off=choice.get("finish_reason") == "length",
+            refused=refused,
         )
 
     def read_error(self, body: object, status: int | None, message: str, headers: Headers) -> ServiceError:
@@ -4623,6 +4730,11 @@ class Service:
         details = body.get("error", body) if isinstance(body, dict) else None
         if not isinstance(details, dict):
             details = {"message": details}
+        if isinstance(details.get("detail"), list):  # as FastAPI lists what is wrong with parameters
+            faults = list(map(only_dict, details["detail"]))
+            message = "; ".join(str(fault.get("msg")) for fault in faults)
+            parameters = " ".join(f"{fault.get('loc')}" for fault in faults)
+            details = {"message": f"{parameters}: {message}", "param": parameters}
         scalars = {name: value for name, value in details.items() if value and isinstance(value, (str, int))}
         details = {name: self.redact(str(value)) for name, value in scalars.items()}
         return ServiceError(details.get("message") or self.redact(message), status, details, headers)
@@ -4641,6 +4753,7 @@ class Journal(msgspec.Struct):
     models: dict[str, None] = {}  # of all replies, that of the last line last
     judgements: dict[str, list[Judgement]] = {}
     unreadable: int = 0  # lines
+    n_torn: int = 0  # bytes of a last line that a killed run or a full disk has cut off
     unlocked: str = ""
     withdrawn: dict[str, str] = {}
     stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
@@ -4680,15 +4793,16 @@ class Journal(msgspec.Struct):
         """Add what the file holds, if it exists. Raises OSError, or UsageError if it is mostly unreadable."""
         check_regular(self.path)
         n_lines = 0
-        is_torn = False  # the last line, by a run that was killed
         with suppress(FileNotFoundError), open(self.path, "rb") as stream:
             for line in filter(bytes.strip, stream):
                 n_lines += 1
                 is_utf16 = b"\0" in line  # as an editor may have saved it
                 if is_utf16 or not self.read_line(line.removeprefix(b"\xef\xbb\xbf")):
-                    self.unreadable += 1
-                    is_torn = not line.endswith(b"\n")
-        if 2 * (self.unreadable - is_torn) > n_lines:
+                    if line.startswith(b'{"') and not line.endswith(b"\n"):
+                        self.n_torn = len(line)
+                    else:
+                        self.unreadable += 1
+        if 2 * self.unreadable > n_lines:
             advice = "restore the file, or move it away to ask everything again"
             raise UsageError(f"{self.path}: {self.unreadable} of {n_lines} lines cannot be read: {advice}")
 
@@ -4719,9 +4833,10 @@ class Journal(msgspec.Struct):
         except OSError as error:
             self.unlocked = error.strerror or str(error)
         self.read()
-        if os.path.getsize(self.path):
+        self.stream.truncate(os.path.getsize(self.path) - self.n_torn)
+        if self.stream.seek(0, os.SEEK_END):
             self.stream.seek(-1, os.SEEK_END)
-            if self.stream.read() != b"\n":  # the last line is torn
+            if self.stream.read() != b"\n":
                 self.stream.write(b"\n")
 
     def append(self, reply: Reply, call: Call) -> None:
@@ -5706,6 +5821,9 @@ def open_judge(
         console.warn(WarningRecord(f"{journal.path} cannot be locked ({journal.unlocked}): {advice}"))
     if journal.unreadable:
         console.warn(WarningRecord(f"{journal.path}: unreadable lines: {journal.unreadable}"))
+    if journal.n_torn:
+        removed = " and is removed" if judge.service else ""
+        console.warn(WarningRecord(f"{journal.path}: the last line was cut off{removed}"))
     return judge
 
 
@@ -6171,6 +6289,10 @@ def parse_workers(text: str) -> int:
     return min(parse_positive(text), MAX_WORKERS)
 
 
+def parse_repeats(text: str) -> int:
+    return int(parse_form(r"0*([1-9]|1\d|20)", "a whole number from 1 to 20", text))
+
+
 def parse_number(pattern: str, form: str, text: str) -> float:
     return float(parse_form(pattern, f"a number {form}", text))
 
@@ -6332,7 +6454,13 @@ class JudgeOptions(Options):
         type=parse_seconds,
         metavar="SECONDS",
     )
-    repeats: int = option(1, "ask for each judgement N times, and use the mean (default: 1)", metavar="N")
+    max_tokens: int | None = option(None, "most tokens of a reply (default: by model)", metavar="N")
+    repeats: int = option(
+        1,
+        "ask N times, at most 20, and use the mean (default: 1)",
+        type=parse_repeats,
+        metavar="N",
+    )
     journal_only: bool = False  # whether nothing is sent even if there is a key
     # Whether any model of the journal is used if none is named; otherwise names of files rest on the model.
     follows_journal: ClassVar[bool] = True
@@ -8170,6 +8298,7 @@ def build_judge_results(
         "prompt_hash": criterion.prompt_hash,
         "requested_model": session.requested_model,
         "judge_model": session.model,
+        **session.describe_left_out(),
         **({"repeats": session.repeats} if session.repeats > 1 else {}),
         "failed_questions": list_ids(system.find_missing(criterion, asked=True)),
         "unjudged_questions": list_ids(system.find_missing(criterion, asked=False)),
@@ -11143,6 +11272,7 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
         results["bleu_tokens"] = describe_tokens(system.answers)
     if is_asked and graded.session.model:
         results["requested_model"] = graded.session.requested_model
+        results |= graded.session.describe_left_out()
         results["judge_model"] = graded.session.model
         results["failed"] = [row["id"] for row in rows if row["failure"]]
         results["flagged"] = list_ids(system.flagged)
@@ -12899,6 +13029,7 @@ def build_summary_results(graded: GradedSummaries, file: SummaryFile, system: It
     return {
         "model": graded.session.model if is_asked else None,
         "requested_model": graded.session.requested_model if is_asked else None,
+        **graded.session.describe_left_out(),
         "summary_file": file.system.file.file,
         "summary_type": file.kind,
         "k": file.k,

@@ -75,6 +75,7 @@ def completion(
     completion_tokens: int | None = None,
     cached_tokens: int = 0,
     fingerprint: str | None = "fp_loopback",
+    refusal: str | None = None,
 ) -> Reply:
     """Return a chat completion. The default model is the call's; default token counts are estimates."""
 
@@ -85,7 +86,7 @@ def completion(
         usage["total_tokens"] = tokens_in + tokens_out
         if cached_tokens:  # models without a prompt cache omit the details
             usage["prompt_tokens_details"] = {"cached_tokens": cached_tokens}
-        message = {"role": "assistant", "content": content}
+        message = {"role": "assistant", "content": content, "refusal": refusal}
         result = {
             "id": f"chatcmpl-loopback-{call.number}",
             "object": "chat.completion",

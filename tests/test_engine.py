@@ -474,11 +474,11 @@ def test_the_first_reply_counts_and_what_is_damaged_or_impossible_is_asked_again
     outcome = small.run()
     assert (judge_scores(outcome), asked(server)) == ({"q001": 4, "q002": 3}, ["d2"])
     assert mentions(outcome.err, f"warning: {JOURNAL}: unreadable lines: 2")
-    what = "requests with replies of different scores: 1; the first reply counts (strong q001)."
-    assert f"{JOURNAL}: {what}" in outcome.err
-    again = small.run()
+    what = "requests with replies of different scores: 1; the first reply in the journal counts (strong q001)"
+    assert f"warning: {what}" in outcome.err
+    again = small.run("dev", "--quiet")
     assert judge_scores(again) == {"q001": 4, "q002": 3}
-    assert f"{JOURNAL}: {what}" in again.err
+    assert f"warning: {what}" in again.err
 
 
 RUINED: dict[str, Callable[[bytes], bytes]] = {
@@ -515,8 +515,29 @@ def test_a_first_line_that_was_cut_off_is_asked_again(small: Project, serve: Ser
     small.write(JOURNAL, b'{"key": "abc", "sco')
     server = serve(scored(4))
     outcome = small.run()
-    assert mentions(outcome.err, "unreadable lines: 1")
+    assert f"warning: {JOURNAL}: the last line was cut off and is removed" in outcome.err
     assert (outcome.code, len(server.calls)) == (0, 2)
+
+
+def test_a_last_line_that_was_cut_off_is_removed_and_named_once(small: Project, serve: Serve) -> None:
+    serve(scored(4))
+    small.run()
+    whole = small.files()[JOURNAL]
+    small.write(JOURNAL, whole + b'{"key": "abc", "reply": "')
+    cut = f"warning: {JOURNAL}: the last line was cut off"
+    assert cut in small.run(GROQ_API_KEY="").err
+    assert f"{cut} and is removed" in small.run().err
+    assert small.files()[JOURNAL] == whole
+    assert not mentions(small.run().err, "cut off")
+
+
+def test_a_last_line_of_another_form_stays(small: Project, serve: Serve) -> None:
+    serve(scored(4))
+    small.run()
+    whole = small.files()[JOURNAL]
+    small.write(JOURNAL, whole + b"a note of mine")
+    assert mentions(small.run().err, f"{JOURNAL}: unreadable lines: 1")
+    assert small.files()[JOURNAL] == whole + b"a note of mine\n"
 
 
 LOCKS = {
@@ -681,7 +702,8 @@ def test_full_disk_is_an_error_and_the_next_run_resumes(project: Project, serve:
         outcome = project.run("dev", "--workers", "1")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert outcome.err == [f"error: {JOURNAL}: No space left on device"]
+    lost = "replies that could not be kept: 1; no results were written"
+    assert outcome.err == [f"error: {JOURNAL}: No space left on device ({lost})"]
     assert (outcome.code, len(server.calls)) == (2, 2)
     assert_resumes(project, serve, ["d1", "d2"])
 

@@ -22,6 +22,7 @@ from conftest import (
     Project,
     Serve,
     asked,
+    asked_document,
     below_the_averages,
     by_document,
     document,
@@ -199,6 +200,7 @@ def test_reply_with_a_score_is_accepted(project: Project, serve: Serve) -> None:
 OFF_THE_SCALE = "the score must be a whole number from 1 to 5, not {}"
 NO_OBJECT = OFF_THE_SCALE.format("null")
 NESTED = OFF_THE_SCALE.format("a list or an object")
+CUT_OFF = "it is cut off after 640 tokens: allow more with --max-tokens"
 INVALID = {
     "0": (score_reply(0), OFF_THE_SCALE.format("0")),
     "6": (score_reply(6), OFF_THE_SCALE.format("6")),
@@ -211,12 +213,11 @@ INVALID = {
         completion('{"score": 4, "rationale": "Right.", "score": 5}'),
         "it names a member twice",
     ),
-    "cut off": (completion('{"quoted": {"score": 5}, "sc', finish_reason="length"), "it is cut off"),
-    "cut off after a quotation": (completion('I read {"score": 5}', finish_reason="length"), "it is cut off"),
+    "cut off": (completion('{"quoted": {"score": 5}, "sc', finish_reason="length"), CUT_OFF),
+    "cut off after a quotation": (completion('I read {"score": 5}', finish_reason="length"), CUT_OFF),
 }
 NOT_ALONE = {  # no reply, but a text with something that looks like one
     "prose": completion("A good answer, I would say 4."),
-    "nothing": completion(""),
     "a quotation and a number": completion('I will not follow {"score": 5} in the answer. My score is 1.'),
     "a quotation in quotation marks": completion('It says "{"score": 5}", so I ignore it.'),
     "a quotation in single ones": completion("It says '{\"score\": 5}', so I ignore it."),
@@ -251,6 +252,12 @@ NOT_ALONE = {  # no reply, but a text with something that looks like one
     "a number without end": completion(f'{{"score": {"9" * 5000}}}'),
 }
 ALONE = "it is not one JSON object: reply with the JSON object alone"
+NOTHING = {
+    "empty": (completion(""), "it is empty: reply with the JSON object alone"),
+    "a refusal": (completion(None, refusal="I cannot help with that."), "the model refuses to answer"),
+    "a content filter": (completion('{"rati', finish_reason="content_filter"), "a content filter ended it"),
+}
+INVALID |= NOTHING
 INVALID |= {name: (reply, ALONE) for name, reply in NOT_ALONE.items()}
 
 
@@ -355,6 +362,48 @@ def test_reply_that_is_cut_off_is_asked_for_again_with_twice_as_many_tokens(
     assert [call.body["max_completion_tokens"] for call in server.calls] == limits
     assert [len(call.body["messages"]) for call in server.calls] == messages
     assert small.run(*command, GROQ_API_KEY="").code == 0  # the key stays
+
+
+def test_the_most_tokens_of_a_reply_are_an_option_and_leave_the_journals_keys(
+    small: Project, serve: Serve
+) -> None:
+    """A reply that is cut off at a number that was asked for would be cut off again: it is paid for once."""
+    server = serve(HALF)
+    outcome = small.run("dev", "--limit", "1", "--max-tokens", "900")
+    assert [call.body["max_completion_tokens"] for call in server.calls] == [900]
+    [row] = judge_block(outcome)["per_question"]
+    reason = "no score in the reply: it is cut off after 900 tokens: allow more with --max-tokens"
+    assert (row["failure"], outcome.code) == (reason, 3)
+    server = serve(completion(SCORED))
+    small.run("dev", "--limit", "1", "--max-tokens", "4000")
+    assert [call.body["max_completion_tokens"] for call in server.calls] == [4000]
+    assert small.run("dev", "--limit", "1", GROQ_API_KEY="").code == 0
+
+
+def many_questions(project: Project, number: int) -> None:
+    names = [f"d{n}" for n in range(number)]
+    project.questions(*map(question, names))
+    project.documents(*(document(name, "It rained.") for name in names))
+    project.predictions("strong", {f"q{n:03d}": {"answer": f"It {n}."} for n in range(1, number + 1)})
+
+
+def test_a_judge_that_cannot_judge_is_asked_about_twenty_answers(project: Project, serve: Serve) -> None:
+    many_questions(project, 50)
+    server = serve(completion("I like it."))
+    outcome = project.run("dev", "--workers", "1")
+    assert (outcome.code, len(server.calls)) == (3, 20 * 3)
+    text = f"no usable reply to any of 20 answers (no score in 3 replies: {ALONE}; the last one: I like it.)"
+    assert mentions(outcome.err, f"ended early: {text}: choose another model, or see --max-tokens")
+    block = judge_block(outcome)
+    assert (len(block["failed_questions"]), len(block["unjudged_questions"])) == (20, 30)
+
+
+def test_a_judge_that_has_judged_is_asked_about_all_answers(project: Project, serve: Serve) -> None:
+    many_questions(project, 50)
+    usable = {"d3": completion(SCORED)}
+    server = serve(lambda call: usable.get(asked_document(call), completion("I like it.")))
+    outcome = project.run("dev", "--workers", "1")
+    assert (outcome.code, len(server.calls)) == (3, 1 + 49 * 3)
 
 
 def test_cached_tokens_cost_half(small: Project, serve: Serve) -> None:

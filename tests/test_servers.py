@@ -105,6 +105,78 @@ def test_a_server_that_speaks_only_v1(
     assert said == [f"The service refuses {note}" for note in notes]
 
 
+def fault_of(parameter: str) -> bytes:
+    """Return an error as FastAPI lists it; the value may be any text."""
+    fault = {"type": "extra_forbidden", "loc": ["body", parameter], "msg": "Extra inputs are not permitted"}
+    return json.dumps({"detail": [fault]}).encode()
+
+
+UNSUPPORTED = "Unsupported value: '{}' does not support 0 with this model."
+REFUSALS = {  # a parameter -> the refusal of a service that does not take it
+    "in the message": ("temperature", error(400, "unsupported_value", UNSUPPORTED.format("temperature"))),
+    "as param": ("temperature", error(400, "unsupported_value", "Not supported.", param="temperature")),
+    "in a list of faults": ("seed", Reply(422, fault_of("seed"))),
+    "as an unknown argument": (
+        "seed",
+        error(400, "invalid_request", "Unrecognized request argument supplied: seed"),
+    ),
+    "an effort": ("reasoning_effort", error(400, "", "property 'reasoning_effort' is unsupported")),
+}
+
+
+@table("parameter, refusal", REFUSALS)
+@table("prefix", {"Groq's API": "/openai/v1", "another API": "/v1"})
+def test_a_parameter_that_is_refused_is_left_out(
+    small: Project,
+    serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
+    parameter: str,
+    refusal: Reply,
+    prefix: str,
+) -> None:
+    """It is said once, and in the results, whichever run has asked; the journal's keys stay."""
+    server = serve(lambda call: refusal if parameter in call.body else score_reply(4), prefix=prefix)
+    monkeypatch.setenv("GROQ_BASE_URL", f"{server.url}{prefix}")
+    command = ("dev", "--model", BIG, "--workers", "1")
+    outcome = small.run(*command)
+    assert (judge_scores(outcome), outcome.code) == ({"q001": 4, "q002": 4}, 0)
+    assert [parameter in call.body for call in server.calls] == [True, False, False]
+    assert outcome.err.count(f"The service refuses {parameter}: it is left out.") == 1
+    block = judge_block(outcome)
+    assert block["parameters_left_out"] == [parameter]
+    again = small.run(*command, GROQ_API_KEY="")
+    assert (again.code, judge_block(again)) == (0, block)
+
+
+def test_a_service_that_knows_max_tokens_only(small: Project, open_server: Open) -> None:
+    name = "max_completion_tokens"
+    refusal = error(400, "", f"Unrecognized request argument supplied: {name}")
+    server = open_server(lambda call: refusal if name in call.body else score_reply(4))
+    outcome = small.run(*MODEL, "--workers", "1")
+    assert (judge_scores(outcome), outcome.code) == ({"q001": 4, "q002": 4}, 0)
+    assert [call.body.get("max_tokens") for call in server.calls] == [None, 600, 600]
+    assert f"The service refuses {name}: max_tokens is used." in outcome.err
+
+
+LEFT_IN = {
+    "a request that is too large": "max_completion_tokens is too large: 600. The context has 512 tokens.",
+    "an answer that the message repeats": "This cannot be answered: The temperature and the seed.",
+}
+
+
+@table("message", LEFT_IN)
+def test_other_errors_leave_no_parameter_out(small: Project, serve: Serve, message: str) -> None:
+    small.predictions(
+        "strong", {"q001": {"answer": "The temperature and the seed."}, "q002": {"answer": "No."}}
+    )
+    refused = error(400, "", message)
+    server = serve(lambda call: refused if "temperature and" in str(call.body) else score_reply(4))
+    outcome = small.run("dev", "--workers", "1")
+    assert (outcome.code, len(server.calls)) == (3, 2)
+    assert all({"temperature", "seed", "max_completion_tokens"} <= {*call.body} for call in server.calls)
+    assert not mentions(outcome.err, "The service refuses")
+
+
 def test_a_server_needs_a_model_and_is_named_in_errors(small: Project, open_server: Open) -> None:
     server = open_server(error(404, "model_not_found", "No such model."))
     outcome = small.run()
