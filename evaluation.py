@@ -3754,6 +3754,8 @@ def warn_about_family(judge: str, generators: Iterable[str]) -> list[WarningReco
 
 # -- Flags: text in an answer that speaks to the judge. A flag is a hint; a person decides.
 
+FLAGS_NOTE = "Flags are found by a sample of English phrases and by hidden text: they are no defence."
+
 FLAG_PATTERNS: Mapping[str, str] = {
     "score-like": r"""(?imx)
         \{[^{}]*["']score["'][^{}]*\}? | ["']score["']\s*:?\s*["']?\d?
@@ -7741,7 +7743,7 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
         means = {system.name: system.means for system in submission.systems}
         report = build_split_report(split, submission, graded.session)
         document = self.build_document(graded, submission)
-        return Results(document, means, split.measures, report.header, report.rows())
+        return Results(document, means, split.measures, report, submission.differences)
 
 
 def list_class_files(
@@ -9052,7 +9054,8 @@ def build_attention_part(concerns: Mapping[Concern, Sequence[LinkCell]]) -> Part
         if shown:
             what = f"{concern.value.kind}: {sum(cell.n_cases for cell in cells)}"
             rows.append([concern.value._replace(kind=what).describe(), shown])
-    return Part("Needs attention", ["What", "Where"], rows, place="box")
+    lines = [FLAGS_NOTE] if concerns[Concern.FLAGGED] else []
+    return Part("Needs attention", ["What", "Where"], rows, lines, place="box")
 
 
 def narrow_attention(attention: Part) -> Part:
@@ -9713,6 +9716,7 @@ def build_split_report(
     for system in systems:
         remarks += prefix_lines(system.name, describe_scored(system))
         cases += prefix_lines(system.name, describe_cases(system))
+        cases += [FLAGS_NOTE] if system.flagged and FLAGS_NOTE not in cases else []
         lines += describe_warnings(warn_about_missing(system, split.criteria))
     parts = [
         build_systems_part("Systems", systems, measures, remarks),
@@ -10638,7 +10642,7 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
     def collect_results(self, graded: GradedAnswers) -> Results:
         means = {system.title: system.means for system in graded.systems}
         report = build_answer_report(graded)
-        return Results(graded.documents, means, graded.inputs.study.measures, report.header, report.rows())
+        return Results(graded.documents, means, graded.inputs.study.measures, report, graded.differences)
 
     def render(self, graded: GradedAnswers) -> str:
         if not self.options.reference_check:
@@ -13721,24 +13725,36 @@ OwnCriteria: TypeAlias = Mapping[str, str] | Sequence[CriterionValue]  # a dict 
 
 
 class Results(dict[str, dict[str, Any]]):
-    """Results by system, as the results file has them. Their `repr` is a table of the means."""
+    """Results by system, as the results file has them. Their `repr` has the means and who is better."""
 
     def __init__(
         self,
         content: Mapping[str, Any],
         means: Mapping[str, Mapping[str, Mean]],
         measures: Sequence[Measure],
-        header: Sequence[str],
-        rows: Iterable[Sequence[object]],
+        report: Report,
+        differences: Sequence[Difference],
     ) -> None:
         super().__init__(msgspec.to_builtins(content, enc_hook=list))
         self._means = means
         self._measures = measures
-        self._rows = [dict(zip(header, row, strict=True)) for row in rows]
+        header = ["system" if name == "configuration" else name for name in report.header]
+        self._rows = [dict(zip(header, row, strict=True)) for row in report.rows()]
+        self._differences = [row.mirror() for row in differences]  # as the console has them
 
     def __repr__(self) -> str:
         rows: list[MeansRow] = [([name], dict(means)) for name, means in self._means.items()]
-        return render_text_table(build_means_part("", ["System"], rows, self._measures))
+        lines = [render_text_table(build_means_part("", ["System"], rows, self._measures))]
+        better: dict[str, list[str]] = defaultdict(list)
+        for row in self._differences:
+            if row.state is State.BETTER:
+                better[f"{row.system} is better than {row.other}"].append(row.measure.title)
+            elif row.state is State.WORSE:
+                better[f"{row.other} is better than {row.system}"].append(row.measure.title)
+        lines += [f"{pair}: {', '.join(titles)}" for pair, titles in better.items()]
+        if not better and any(row.p is not None for row in self._differences):
+            lines.append("No significant difference between systems.")
+        return "\n".join(lines)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dict per answer, with the columns of the CSV. What was not measured is None.
@@ -13760,6 +13776,21 @@ class Results(dict[str, dict[str, Any]]):
                     low, high = mean.interval or (None, None)
                     row = {"system": name, "measure": measure.mean_key, "mean": mean.value}
                     rows.append(row | {"low": low, "high": high, "n": mean.n})
+        return rows
+
+    def comparisons(self) -> list[dict[str, Any]]:
+        """Return a flat dict per pair of systems and measure: the difference `system` minus `other`.
+
+        `low` to `high` is its 95 % interval, `p_adjusted` is for all pairs of the measure; what cannot be
+        told is None. `verdict` says how `system` compares with `other`.
+        """
+        rows = []
+        for difference in self._differences:
+            block = difference.build_block()
+            low, high = block.pop("ci95") or (None, None)
+            pair = {"system": difference.system, "other": difference.other, "measure": block.pop("measure")}
+            numbers = {"n": block.pop("n"), "difference": block.pop("difference"), "low": low, "high": high}
+            rows.append({**pair, **numbers, **block})
         return rows
 
 

@@ -88,6 +88,31 @@ def test_summary_for_a_data_frame(project: Project) -> None:
     assert (means["avg_answer_score"], "avg_evidence_score" in means) == (4, False)
 
 
+def test_comparisons_for_a_data_frame(project: Project) -> None:
+    """A flat row for each pair and measure, as the console shows them; `print` says who is better."""
+    project.questions(*(question(f"d{n}") for n in range(1, 9)))
+    cited = {f"q00{n}": {"answer": "Yes.", "evidence_sentences": ["S1"]} for n in range(1, 9)}
+    project.predictions("strong", cited)
+    project.predictions(
+        "simple", {name: {**row, "evidence_sentences": ["S2"]} for name, row in cited.items()}
+    )
+    results = evaluation.grade("dev")
+    rows = {row["measure"]: row for row in results.comparisons()}
+    row = rows["avg_f1"]
+    assert (row["system"], row["other"], row["n"], row["difference"]) == ("strong", "simple", 8, 1.0)
+    assert (row["p"], row["p_adjusted"], row["verdict"]) == (2 / 2**8, 2 / 2**8, "better")
+    assert 0 < row["low"] < 1 == row["high"]
+    assert "strong is better than simple: Precision, Recall, F1" in repr(results).splitlines()
+    assert evaluation.grade("dev", systems=["strong"]).comparisons() == []
+
+
+def test_systems_that_do_not_differ(project: Project) -> None:
+    project.questions(*(question(f"d{n}") for n in range(1, 9)))
+    for system in ("simple", "strong"):
+        project.predictions(system, {"q001": {"answer": "Yes.", "retrieved_docs": ["d1"]}})
+    assert repr(evaluation.grade("dev")).splitlines()[-1] == "No significant difference between systems."
+
+
 def test_intervals_of_measures_of_ones_own(project: Project) -> None:
     """Shares from 0 to 1 are on that scale; the mean of other numbers has a bootstrap."""
     project.questions(*(question(f"d{n}") for n in range(1, 7)))
