@@ -362,7 +362,9 @@ class Rubric(Record):
 
     @property
     def level_texts(self) -> tuple[str, ...]:
-        return tuple(self.scale.get(level, "") for level in RUBRIC_LEVELS)
+        return tuple(
+            [self.scale.get(level, "") for level in RUBRIC_LEVELS]
+        )  # a list is faster than a generator
 
     @property
     def levels(self) -> dict[str, str]:
@@ -466,8 +468,7 @@ class Prediction(Record):
             ids = [row.doc_id if isinstance(row, RetrievedDocument) else row for row in documents]
         self.question = format_plain(self.question) or ""
         self.answer = format_plain(self.answer) or ""
-        ids = convert_ids("retrieved_docs", ids)
-        self.retrieved_docs = [unicodedata.normalize("NFC", name) for name in ids]
+        self.retrieved_docs = list(map(normalize_id, convert_ids("retrieved_docs", ids)))
         self.evidence_sentences = convert_ids("evidence_sentences", self.evidence_sentences)
 
     @property
@@ -479,12 +480,26 @@ class Prediction(Record):
 def convert_ids(field: str, values: Iterable[Any]) -> list[str]:
     """Return IDs as texts. Raises ValueError if one is blank."""
     try:
-        ids = list(map(sys.intern, values))  # the same few IDs occur in many predictions
+        return list(map(intern_id, values))
     except TypeError:  # a number
         ids = [format_plain(value) or "" for value in values]
+    except ValueError:
+        ids = [""]
     if not all(map(str.strip, ids)):
         raise ValueError(f"{field}: an ID must not be blank")
     return ids
+
+
+@functools.cache  # The same few IDs occur in many predictions.
+def intern_id(text: str) -> str:
+    if not str.strip(text):
+        raise ValueError("blank")
+    return text
+
+
+@functools.cache
+def normalize_id(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
 
 
 class Sentence(Record):
@@ -2551,9 +2566,9 @@ def slice_table(table: Table, values: Iterable[str], min_items: int = MIN_SLICE)
     """Return the part of the table for each value, one per item, that enough items have; not for ""."""
     positions: dict[str, list[int]] = defaultdict(list)
     for position, value in enumerate(values):
-        positions[cut_text(value)].append(position)
+        positions[value].append(position)
     return {
-        value: table.select(np.array(rows))
+        cut_text(value): table.select(np.array(rows))
         for value, rows in sorted(positions.items())
         if value and len(rows) >= min_items
     }
@@ -7014,7 +7029,7 @@ def parse_predictions(file: FileData, known: Collection[str], problems: Problems
         problems.append(problem)
         return Predictions({}, [], [], [])
     unknown = [name for name in names if known and name not in known]
-    repeated = find_repeated(name for name in names if not known or name in known)
+    repeated = [name for name in find_repeated(names) if not known or name in known]
     malformed = [
         WarningRecord("predictions that cannot be read, counted as blank", describe_within(unreadable)),
         WarningRecord(
@@ -7149,8 +7164,9 @@ def check_prediction_ids(split: Split, predictions: Predictions) -> list[Warning
 
 
 def check_answers(rows: Mapping[str, Prediction]) -> list[WarningRecord]:
-    answers = {row.answer.strip() for row in rows.values()}
-    alike = list(rows) if len(rows) >= MIN_ALIKE and len(answers) == 1 else []
+    first_answer = next((row.answer.strip() for row in rows.values()), "")
+    is_alike = all(row.answer.strip() == first_answer for row in rows.values())
+    alike = list(rows) if len(rows) >= MIN_ALIKE and is_alike else []
     equal = WarningRecord("all answers are the same", alike, "check the system that gave them")
     cut = [name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS]
     return [equal, WarningRecord(f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off", cut)]
@@ -7311,9 +7327,15 @@ def find_misspelt_fields(file: FileData, predictions: Predictions) -> list[Warni
     for question_id, row in predictions.rows.items():
         if not (row.answer and row.evidence_sentences and row.retrieved_docs):
             lacking.add(question_id)
-    rows = parse_members(dict[str, Any], file, lacking, attrgetter("data"))[0] if lacking else {}
-    rows = {name: only_dict(row) for name, row in rows.items()}
+    members = decode_json(dict[str, msgspec.Raw], file.data or b"") if lacking else {}
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
+    decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])  # fast: most rows have right names only
+    right_names = set(Prediction.__struct_fields__)
+    rows = {}
+    for name in lacking:
+        with suppress(msgspec.ValidationError):  # no object
+            if not right_names.issuperset(decoder.decode(members[name])):
+                rows[name] = msgspec.json.decode(members[name])
     return find_unknown_fields(rows, known, "predictions")
 
 
@@ -7322,14 +7344,16 @@ def find_unknown_fields(
 ) -> list[WarningRecord]:
     """Return a warning for each field like a known one, which maps what it may be called to its name."""
     cases: dict[tuple[str, str], list[str]] = defaultdict(list)
-    find_similar = functools.cache(functools.partial(difflib.get_close_matches, n=1, cutoff=0.82))
-    names = tuple(known)
+    meant = {name: "" for name in known.values()}  # by name of a field, "" if it means no other one
     for place, fields in rows.items():
         for name, value in itertools.islice(fields.items(), SAMPLE_SIZE):
-            similar = find_similar(re.sub(r"[\W_]", "", name).lower(), names)
-            if similar and not fields.get(known[similar[0]]) and value and name not in known.values():
+            if name not in meant:
+                text = re.sub(r"[\W_]", "", name).lower()
+                similar = difflib.get_close_matches(text, known, n=1, cutoff=0.82)
+                meant[name] = known[similar[0]] if similar else ""
+            if meant[name] and value and not fields.get(meant[name]):
                 kind = f'{noun} with the unknown field "{cut_text(name)}"'
-                cases[kind, f'did you mean "{known[similar[0]]}"?'].append(place)
+                cases[kind, f'did you mean "{meant[name]}"?'].append(place)
     warnings = []
     for (kind, advice), places in cases.items():
         warnings.append(WarningRecord(kind, places, advice, is_misread=True))
@@ -8023,8 +8047,9 @@ def score_prediction(question: Question, prediction: Prediction) -> dict[str, fl
     """Return the scores that need no judge."""
     scores: dict[str, float] = {}
     retrieved = prediction.retrieved_ids
+    gold_ids = question.gold_ids
     for k, measure in RECALL_MEASURES.items():  # There is one gold document: recall is 0 or 1.
-        scores[measure.name] = int(recall_at_k(retrieved, question.gold_ids, k))
+        scores[measure.name] = int(recall_at_k(retrieved, gold_ids, k))
     if question.evidence_sentences:
         cited = citation_scores(question.evidence_sentences, prediction.evidence_sentences)
         for measure, score in zip(CITATION_MEASURES, cited, strict=True):
