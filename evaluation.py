@@ -7327,15 +7327,9 @@ def find_misspelt_fields(file: FileData, predictions: Predictions) -> list[Warni
     for question_id, row in predictions.rows.items():
         if not (row.answer and row.evidence_sentences and row.retrieved_docs):
             lacking.add(question_id)
-    members = decode_json(dict[str, msgspec.Raw], file.data or b"") if lacking else {}
+    rows = parse_members(dict[str, Any], file, lacking, attrgetter("data"))[0] if lacking else {}
+    rows = {name: only_dict(row) for name, row in rows.items()}
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
-    decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])  # fast: most rows have right names only
-    right_names = set(Prediction.__struct_fields__)
-    rows = {}
-    for name in lacking:
-        with suppress(msgspec.ValidationError):  # no object
-            if not right_names.issuperset(decoder.decode(members[name])):
-                rows[name] = msgspec.json.decode(members[name])
     return find_unknown_fields(rows, known, "predictions")
 
 
@@ -7344,7 +7338,7 @@ def find_unknown_fields(
 ) -> list[WarningRecord]:
     """Return a warning for each field like a known one, which maps what it may be called to its name."""
     cases: dict[tuple[str, str], list[str]] = defaultdict(list)
-    meant = {name: "" for name in known.values()}  # by name of a field, "" if it means no other one
+    meant = dict.fromkeys(known.values(), "")  # by name of a field, "" if it means no other one
     for place, fields in rows.items():
         for name, value in itertools.islice(fields.items(), SAMPLE_SIZE):
             if name not in meant:
@@ -8047,9 +8041,8 @@ def score_prediction(question: Question, prediction: Prediction) -> dict[str, fl
     """Return the scores that need no judge."""
     scores: dict[str, float] = {}
     retrieved = prediction.retrieved_ids
-    gold_ids = question.gold_ids
     for k, measure in RECALL_MEASURES.items():  # There is one gold document: recall is 0 or 1.
-        scores[measure.name] = int(recall_at_k(retrieved, gold_ids, k))
+        scores[measure.name] = int(recall_at_k(retrieved, question.gold_ids, k))
     if question.evidence_sentences:
         cited = citation_scores(question.evidence_sentences, prediction.evidence_sentences)
         for measure, score in zip(CITATION_MEASURES, cited, strict=True):
