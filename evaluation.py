@@ -6454,7 +6454,8 @@ class JudgeOptions(Options):
 
     judge_model: str | None = option(
         None,
-        f"use this model (default: that of the last results or of the journal, or {DEFAULT_JUDGE_MODEL})",
+        f"use this model (default: {DEFAULT_JUDGE_MODEL}; except in answers first that of the last results "
+        "or of the journal)",
         "--model",
     )
     dry_run: bool = option(False, "show calls, tokens and price; send nothing")
@@ -6508,7 +6509,10 @@ class InputOptions(Options):
     split: str = option(SPLITS[0], "whose questions (default: train)", "split", nargs="?", metavar="SPLIT")
     systems: Sequence[str] | None = option(None, "read these systems only", nargs="+")
     submissions: Sequence[str] | None = option(
-        None, "read the submission in each folder", nargs="+", metavar="DIR"
+        None,
+        f"read the submission in each folder, of at most {MAX_SYSTEMS} systems",
+        nargs="+",
+        metavar="DIR",
     )
     root: str = ""  # the folder that all paths are relative to; "" is the current one
 
@@ -7427,9 +7431,12 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     criteria: Sequence[CriterionValue] = option(
         (), "also judge support (by citations), polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
     )
-    limit: int | None = option(None, "judge the first N questions only", metavar="N")
+    limit: int | None = option(None, "judge the first N questions only; grades are blank", metavar="N")
     overrides: str | None = option(
-        None, f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there)", metavar="FILE"
+        None,
+        f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there): question_id, score, "
+        "reason, and submission, system or answer_id; perhaps criterion",
+        metavar="FILE",
     )
     label_sheet: int | None = option(
         None,
@@ -10358,7 +10365,7 @@ def parse_column(text: str) -> list[tuple[str, str]]:
 class StudyOptions(Options):
     group = "studies of methods and judges"
 
-    normalize: str = option("text", "before exact (default: text)", choices=NORMALIZERS)
+    normalize: str = option("text", "before exact; formula is for logic (default: text)", choices=NORMALIZERS)
     validation: float = option(0.5, "questions to tune on (default: 0.5)", type=parse_share, metavar="SHARE")
     tune_by: str | None = option(
         None, "of semantic_dynamic (default: f1 with labels)", choices=("f1", "accuracy")
@@ -10367,7 +10374,9 @@ class StudyOptions(Options):
         EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}, for English", metavar="MODEL"
     )
     judge_top: int | None = option(
-        None, f"judge the N best files (default: {USUAL_JUDGE_TOP}, or all)", metavar="N"
+        None,
+        f"judge the N best files by the other methods (default: {USUAL_JUDGE_TOP}; all if these cannot tell)",
+        metavar="N",
     )
     generator: str | None = option(None, "the model that gave the answers", metavar="MODEL")
     auto_diverse_judge: bool = option(False, "choose a judge of another family than the generator")
@@ -10381,19 +10390,28 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
     files: Sequence[str] = option((), "answers, or a split", "files", nargs="+", metavar="FILE")
     given_columns: Sequence[Sequence[tuple[str, str]]] = option(
         (),
-        "other names of fields, as in gold=Soll rows=results.items, or a preset as below",
+        "other names of fields, as in gold=Soll rows=results.items (a dot leads into objects, a number into "
+        "lists), system=NAME if a field names the system, or a preset as below",
         "--columns",
         nargs="+",
         type=parse_column,
         metavar="FIELD=NAME",
     )
     given_methods: Sequence[str] | None = option(
-        None, "as below (default: exact keyword f1)", "--method", nargs="+", choices=METHODS
+        None,
+        "as below (default: exact keyword f1; none with --criteria)",
+        "--method",
+        nargs="+",
+        choices=METHODS,
     )
     criteria: Sequence[CriterionValue] = option(
         (), "judge by your own: polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
     )
-    protocol: str = option("verdict", "of a judge (default: verdict)", choices=ANSWER_PROMPTS)
+    protocol: str = option(
+        "verdict",
+        "yes or no, how much of the gold answer it gives, or marks from 1 to 5 (default: verdict)",
+        choices=ANSWER_PROMPTS,
+    )
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
     overwrite: bool = option(False, "replace results that exist already")
@@ -10429,7 +10447,8 @@ def explain_answers() -> str:
         "system's answer": names["prediction"],
         "": "also answer, beside a gold answer",
         "context, sources": f"{names['context']}; expected_sources, sources",
-        "other": "keywords; category; correct (a person's yes or no); model; latency_ms",
+        "other": "keywords; category; correct (a person's yes or no); model; latency_ms, input_tokens, "
+        "output_tokens",
     }
     for field, text in fields.items():
         rows.append(textwrap.fill(f"  {field:18} {text}", CONSOLE_WIDTH, subsequent_indent=" " * 21))
@@ -12864,6 +12883,13 @@ class JudgeSummaries(Command[SummaryInputs, GradedSummaries]):
     options: SummaryOptions
     results_title = "Evaluation results"
     needs_judge = True
+    epilog = """\
+results/offline-summaries-JSON-enforced/*.json and results/merged-summaries/*.json have id, query
+and summary: claims of claim and perspectives (text, evidence_docs). data/merged-corpus/
+merged-{k}.json has query and merged (id, content), data/valid-web/valid-web-{k}.json has query and
+web_docs: results of relevance (R: relevant). data/theperspective/data.jsonl has gold summaries:
+title, t1, t2, response1, response2, favor_ids, against_ids; without one there is no coverage and no
+total."""
 
     @property
     def journal_file(self) -> str:
@@ -13309,7 +13335,9 @@ class GenerateOptions(WriteOptions):
     follows_journal = False
 
     split: str = option(SPLITS[0], "a split, or a JSON or CSV file of questions", "split", metavar="FILE")
-    pipeline: str = option("", "how they are answered (required)", choices=PIPELINES, required=True)
+    pipeline: str = option(
+        "", "how they are answered (required); bm25 and rag need bm25s", choices=PIPELINES, required=True
+    )
     system: str | None = option(None, "what the system is called")
     top_k: int = option(5, "documents to retrieve (default: 5)", metavar="N")
     models: Sequence[str] = option(

@@ -667,7 +667,7 @@ HELP |= dict.fromkeys(("similarity", "semantic_fixed", "semantic_dynamic", "hybr
 HELP |= {"llm_judge": "--protocol"}
 
 
-def test_help_and_readme_explain_every_method_and_name_every_field(project: Project) -> None:
+def test_help_explains_every_method_and_names_every_field(project: Project) -> None:
     outcome = project.run("answers", "--help")
     lines = outcome.out.splitlines()
     for method, words in HELP.items():
@@ -676,7 +676,7 @@ def test_help_and_readme_explain_every_method_and_name_every_field(project: Proj
     names = {*GOLD_NAMES, *PREDICTION_NAMES, *QUESTION_NAMES, *CONTEXT_NAMES, "ground_truths", "answer"}
     names |= {"expected_sources", "sources"}
     assert names | {"keywords", "category", "correct"} <= set(re.findall(r"\w+", outcome.out))
-    assert names <= set(re.findall(r"`(\w+)`", README.read_text("utf-8")))
+    assert "`answers --help` lists the methods and the field names" in README.read_text("utf-8")
 
 
 EXACT: dict[str, tuple[str, str | list[str], str, bool]] = {  # normalization, gold, predicted, equal

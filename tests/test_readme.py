@@ -190,8 +190,7 @@ Judging|From Python|Cron and CI|Files|Measures|Add a measure|Work on the program
 
 def test_form() -> None:
     """Short, in a newcomer's order, and without the braces that Markdown drops from a formula."""
-    lines = README.splitlines()
-    assert len(lines) <= 360
+    assert len(README.split()) <= 2600
     prose = BLOCK.sub("", README).splitlines()
     assert [line for line in prose if len(line) > 120 and not line.startswith("|")] == []
     sections = [line.removeprefix("## ") for line in prose if line.startswith("## ")]
