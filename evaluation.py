@@ -10374,9 +10374,7 @@ class StudyOptions(Options):
         EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}, for English", metavar="MODEL"
     )
     judge_top: int | None = option(
-        None,
-        f"judge the N best files by the other methods (default: {USUAL_JUDGE_TOP}; all if these cannot tell)",
-        metavar="N",
+        None, f"judge the N best by other methods (default: {USUAL_JUDGE_TOP}, or all)", metavar="N"
     )
     generator: str | None = option(None, "the model that gave the answers", metavar="MODEL")
     auto_diverse_judge: bool = option(False, "choose a judge of another family than the generator")
@@ -10390,28 +10388,17 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
     files: Sequence[str] = option((), "answers, or a split", "files", nargs="+", metavar="FILE")
     given_columns: Sequence[Sequence[tuple[str, str]]] = option(
         (),
-        "other names of fields, as in gold=Soll rows=results.items (a dot leads into objects, a number into "
-        "lists), system=NAME if a field names the system, or a preset as below",
+        "fields: gold=Soll prediction=data.0.answer rows=results system=provider, or a preset below",
         "--columns",
         nargs="+",
         type=parse_column,
         metavar="FIELD=NAME",
     )
-    given_methods: Sequence[str] | None = option(
-        None,
-        "as below (default: exact keyword f1; none with --criteria)",
-        "--method",
-        nargs="+",
-        choices=METHODS,
-    )
+    given_methods: Sequence[str] | None = option(None, "as below", "--method", nargs="+", choices=METHODS)
     criteria: Sequence[CriterionValue] = option(
         (), "judge by your own: polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
     )
-    protocol: str = option(
-        "verdict",
-        "yes or no, how much of the gold answer it gives, or marks from 1 to 5 (default: verdict)",
-        choices=ANSWER_PROMPTS,
-    )
+    protocol: str = option("verdict", "yes-no, share or marks (default: verdict)", choices=ANSWER_PROMPTS)
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
     overwrite: bool = option(False, "replace results that exist already")
@@ -10438,7 +10425,7 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
 
 def explain_answers() -> str:
     names = {name: ", ".join(aliases) for name, aliases in Item.aliases.items()}
-    rows = [f"methods (default: {' '.join(DEFAULT_METHODS)}):"]
+    rows = [f"methods (default: {' '.join(DEFAULT_METHODS)}; with --criteria none):"]
     rows += [f"  {name:18} {method.explanation}" for name, method in METHODS.items()]
     rows += ["", "fields of a row, in JSON, JSONL or CSV and in any case; the first that is there counts:"]
     fields = {
