@@ -3501,10 +3501,12 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         return words.get(level, level)
 
     def find_level(self, score: float) -> float:
-        """Return the possible score that is nearest to a mean; of two the lower one."""
+        """Return the possible score that is nearest to a mean: of two the upper one, but a word needs more."""
         prompt = PROMPTS[self.prompt]
-        levels = prompt.choices.values() if prompt.score_field else range(int(prompt.top) + 1)
-        return min(sorted(levels), key=lambda level: abs(level - score))
+        levels = sorted(prompt.choices.values() if prompt.score_field else range(int(prompt.top) + 1))
+        if not isinstance(next(iter(prompt.choices)), str):  # as a verdict is right if more than half say yes
+            levels.reverse()
+        return min(levels, key=lambda level: round(abs(level - score), 9))
 
     def format_score(self, score: float) -> str:
         """Return the judge's word for a score, or of a level the score itself, which may be a mean."""

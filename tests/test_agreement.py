@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 import random
+import re
 import shutil
 import zlib
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from conftest import (
     GPT_OSS,
     LLAMA,
     RESULTS,
+    SCALE,
     JudgeWith,
     Outcome,
     Project,
@@ -922,6 +924,50 @@ def test_each_repeat_is_a_rater(project: Project, judge_with: JudgeWith, small: 
     assert [row["judge"] for row in results["judges"]] == [f"{LLAMA} #1", f"{LLAMA} #2"]
     [pair] = results["all"]["pairs"]
     assert (pair["items"], pair["agreement"], pair["agreement_within_1"]) == (2, 0.5, 0.5)
+
+
+HALFWAY = {  # the scores of two repeats -> the level that their mean is taken for
+    "1.5": ([1, 2], 2),
+    "2.5": ([3, 2], 3),
+    "3.5": ([2, 5], 4),
+    "4.5": ([4, 5], 5),
+    "4.5 by others": ([5, 4], 5),
+    "a level": ([5, 3], 4),
+}
+
+
+@table("repeats, level", HALFWAY)
+def test_a_mean_halfway_between_two_levels_is_the_upper_one(
+    small: Project, judge_with: JudgeWith, repeats: list[int], level: int
+) -> None:
+    """So it is at the rubric's levels, and in what the page says of a criterion of one's own with levels."""
+    small.write("clear.json", {"name": "clear", "description": "Is it clear?", "scale": SCALE})
+    judge_with({"strong": [repeats, [1, 1]]})  # type: ignore[list-item]
+    small.run("dev", "--repeats", "2", "--criteria", "clear.json", "--report", "html")
+    page = small.files()["dev_evaluation.html"].decode()
+    assert f"<dd>{level} ({repeats[0]}, {repeats[1]}): Worth " in page
+    given = re.findall(r"<b>(\d)</b> level \d <span class=\"badge level\d\">given to strong", page)
+    assert int(given[0]) == level
+
+
+MEANS = {  # the mean in a file without its repeats, and another rating -> equal, at most 1 apart, the gap
+    "the upper level": (4.5, 5, 0, 1, 0.5),
+    "the lower level": (4.5, 4, 0, 1, -0.5),
+    "two levels away": (2.5, 4, 0, 0, 1.5),
+    "a level": (4, 4, 1, 1, 0),
+}
+
+
+@table("mean, other, equal, near, gap", MEANS)
+def test_a_mean_is_the_same_beside_people_and_beside_a_judge(
+    project: Project, mean: float, other: int, equal: float, near: float, gap: float
+) -> None:
+    """It is compared as a number, and is no level."""
+    found = compare(project, scores(mean), scores(other), people=scores(other))
+    [pair] = found["all"]["pairs"]
+    [judge, _] = found["people"]["judges"]
+    assert (pair["agreement"], pair["agreement_within_1"]) == (equal, near)
+    assert (judge["accuracy"], judge["accuracy_within_1"], judge["people_minus_judge"]) == (equal, near, gap)
 
 
 def test_each_criterion_is_a_group(project: Project) -> None:
