@@ -3501,7 +3501,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         return words.get(level, level)
 
     def find_level(self, score: float) -> float:
-        """Return the possible score that is nearest to a mean: of two the upper one, but a word needs more."""
+        """Return the possible score that is nearest to a mean: of two the upper one; a word needs more."""
         prompt = PROMPTS[self.prompt]
         levels = sorted(prompt.choices.values() if prompt.score_field else range(int(prompt.top) + 1))
         if not isinstance(next(iter(prompt.choices)), str):  # as a verdict is right if more than half say yes
@@ -11767,8 +11767,9 @@ class Ratings(NamedTuple):
 
     rated: Sequence[RatedCriterion]
     unknown: Sequence[str]  # what people call answers that no judge has rated
-    n_ignored: int  # files without a judge's decisions
-    files: Sequence[RatingFile]
+    strangers: Sequence[str]  # people who have rated none but these
+    n_ignored: int = 0  # files without a judge's decisions
+    files: Sequence[RatingFile] = ()
 
 
 class GradedRatings(NamedTuple):
@@ -11817,22 +11818,23 @@ is a rater."""
             judges = people
             people = []
         share_sources(list_decisions([*judges, *people]))
-        rated, unknown = match_ratings(judges, people, problems)
-        if people and len(unknown) == len(list_decisions(people)):
+        ratings = match_ratings(judges, people, problems)
+        if people and len(ratings.unknown) == len(list_decisions(people)):
             problems.append(Problem(human[0], explain_unknown(judges, people)))
         raise_problems(problems)
-        if not rated:
+        if not ratings.rated:
             raise UsageError(f"agreement needs two judges, or one and --human, got {len(judges)}")
         if os.path.realpath(options.out) in [os.path.realpath(file.source.file) for file in files]:
             raise UsageError(f"{options.out} is an input: name another file with --out")
-        return Ratings(rated, unknown, n_ignored, files)
+        return ratings._replace(n_ignored=n_ignored, files=files)
 
     def list_notes(self, ratings: Ratings) -> list[str]:
         return [file.describe() for file in ratings.files]
 
     def list_warnings(self, ratings: Ratings) -> list[Message]:
         unknown = WarningRecord("ratings of items that no judge has, which do not count", ratings.unknown)
-        lines: list[Message] = [*list_warnings(self.options.human or "", [unknown])]
+        strangers = WarningRecord("people without a rating of an item that a judge has", ratings.strangers)
+        lines: list[Message] = [*list_warnings(self.options.human or "", [unknown, strangers])]
         for file in ratings.files:
             advice = "name the raters, as in --columns rater=alice,bob"
             suspicious = WarningRecord(
@@ -11994,27 +11996,27 @@ def share_sources(rows: Iterable[DecisionRow]) -> None:
         row.source = shown.setdefault(re.sub(r"\.(jsonl?|csv|tsv|txt)$", "", row.source), row.source)
 
 
-def match_ratings(
-    judges: Sequence[Rater], people: Sequence[Rater], problems: Problems
-) -> tuple[list[RatedCriterion], list[str]]:
-    """Return the raters of each criterion, and what people call answers that no judge has rated."""
+def match_ratings(judges: Sequence[Rater], people: Sequence[Rater], problems: Problems) -> Ratings:
+    """Return the raters of each criterion; people who have rated no answer of a judge are left out."""
     rated = []
     criteria = sorted({row.criterion for row in list_decisions(judges)})
     unknown = [show_rated(row) for row in list_decisions(people) if row.criterion not in criteria]
+    strangers = {rater.name for rater in people}
     for criterion in criteria:
         own_judges = select_rows(judges, criterion)
-        own_people = select_rows(people, criterion)
+        own_people = []
         index = RatedAnswers(list_decisions(own_judges))
-        unknown += [
-            show_rated(row) for row in list_decisions(own_people) if not index.find(row, is_judge=False)
-        ]
         for rater in own_judges:
             rater.rows = list(identify_rows(rater, index, problems, is_judge=True))
-        for rater in own_people:
+        for rater in select_rows(people, criterion):
+            unknown += [show_rated(row) for row in rater.rows if not index.find(row, is_judge=False)]
             rater.rows = list(identify_rows(rater, index, problems, is_judge=False))
+            if rater.rows:
+                own_people.append(rater)
+        strangers -= {rater.name for rater in own_people}
         if len(own_judges) + len(own_people) > 1:
             rated.append(RatedCriterion(criterion, own_judges, own_people))
-    return rated, unknown
+    return Ratings(rated, unknown, sorted(strangers))
 
 
 def show_rated(row: DecisionRow) -> str:

@@ -537,6 +537,22 @@ def test_ratings_of_answers_that_no_judge_has_do_not_count(project: Project) -> 
     assert mentions(outcome.err, "warning: people.csv", "no judge has", "1, e.g. old")
 
 
+def test_a_person_of_whom_no_rating_is_of_a_judged_answer_is_left_out(project: Project) -> None:
+    """Of the others all is compared as it is without that person."""
+    project.write("judge.json", judged_split())
+    known = "item,rater,score\na,ann,5\nb,ann,4\n"
+    found = []
+    for labels in (known, known + "x,bob,3\ny,bob,4\n"):
+        project.write("people.csv", labels)
+        outcome = project.run("agreement", "--quiet", "judge.json", "--human", "people.csv")
+        found.append(project.read("agreement.json")["people"])
+    assert (outcome.code, found[0]) == (3, {**found[1], "files": found[0]["files"]})
+    assert outcome.err[:2] == [
+        "warning: people.csv: ratings of items that no judge has, which do not count: 2, e.g. x",
+        "warning: people.csv: people without a rating of an item that a judge has: 1, e.g. bob",
+    ]
+
+
 BAD_TABLES = {
     "no rating": ("answer_id,score,note\na,,?\n", "people.csv: no row has a score: fill in the column"),
     "another criterion": (
