@@ -10352,15 +10352,15 @@ def list_failures(study: Study[ItemAnswer], system: ItemSystem) -> list[WarningR
 # -- The command
 
 
-def parse_column(text: str) -> list[tuple[str, str]]:
+def parse_column(fields: Collection[str], presets: Mapping[str, Columns], text: str) -> list[tuple[str, str]]:
     """Return the columns that a text names: one, or those of a preset."""
-    presets = {name.casefold(): list(columns.items()) for name, columns in PRESETS.items()}
-    if text.casefold() in presets:
-        return presets[text.casefold()]
+    for name, columns in presets.items():
+        if name.casefold() == text.casefold():
+            return list(columns.items())
     field, _, path = text.partition("=")
-    if field not in COLUMN_FIELDS or not path:
-        known = f"{', '.join(COLUMN_FIELDS)}{suggest(field, COLUMN_FIELDS)}"
-        raise argparse.ArgumentTypeError(f"expected FIELD=NAME, of {known}; or one of {', '.join(PRESETS)}")
+    if field not in fields or not path:
+        known = f"{', '.join(fields)}{suggest(field, fields)}"
+        raise argparse.ArgumentTypeError(f"expected FIELD=NAME, of {known}; or one of {', '.join(presets)}")
     return [(field, path)]
 
 
@@ -10393,7 +10393,7 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
         "fields: gold=Soll prediction=data.0.answer rows=results system=provider, or a preset below",
         "--columns",
         nargs="+",
-        type=parse_column,
+        type=functools.partial(parse_column, COLUMN_FIELDS, PRESETS),
         metavar="FIELD=NAME",
     )
     given_methods: Sequence[str] | None = option(None, "as below", "--method", nargs="+", choices=METHODS)
@@ -11632,7 +11632,7 @@ OTHER_COLUMNS = {  # of a CSV file, that are no rater's
     *map(fold_name, DecisionRow.__struct_fields__),
     *("answer", "goldanswer", "note", "reason", "rubric", *(f"level{level}" for level in RUBRIC_LEVELS)),
 }
-NO_RATER = (  # the folded name of a column
+NO_RATER = (  # the folded names of columns that programs add to ratings, such as pandas' index
     r"|unnamed:?\d*|id|.*index|no|nr|number|row|rownumber|.*(time|date|stamp|seconds|minutes|duration).*"
     r"|(created|updated|submitted)(at)?|elapsed|mean|average|avg|median|sum|total|std|stdev|sd|n|count|min|max"
     r"|comments?|remarks?|e?mail(address)?"
@@ -11728,17 +11728,7 @@ LABEL_STUDIO = {
     "rater": "completed_by",
     "score": "result.0.value.choices.0",
 }
-
-
-def parse_rating_column(text: str) -> list[tuple[str, str]]:
-    """Return the columns that a text names: one, or those of a preset."""
-    if text.casefold() == "label-studio":
-        return list(LABEL_STUDIO.items())
-    field, _, path = text.partition("=")
-    if field not in LABEL_STUDIO or not path:
-        known = f"{', '.join(LABEL_STUDIO)}{suggest(field, LABEL_STUDIO)}"
-        raise argparse.ArgumentTypeError(f"expected FIELD=NAME, of {known}; or label-studio")
-    return [(field, path)]
+RATING_PRESETS = {"label-studio": LABEL_STUDIO}
 
 
 class AgreementOptions(Options):
@@ -11754,7 +11744,7 @@ class AgreementOptions(Options):
         "where ratings are: item=Frage score=Note, rater=alice,bob, or label-studio",
         "--columns",
         nargs="+",
-        type=parse_rating_column,
+        type=functools.partial(parse_column, LABEL_STUDIO, RATING_PRESETS),
         metavar="FIELD=NAME",
     )
     samples: int = option(10, "disagreements to list (default: 10)", type=int, metavar="N")
@@ -11820,7 +11810,7 @@ is a rater."""
         share_sources(list_decisions([*judges, *people]))
         ratings = match_ratings(judges, people, problems)
         if people and len(ratings.unknown) == len(list_decisions(people)):
-            problems.append(Problem(human[0], explain_unknown(judges, people)))
+            problems.append(explain_unknown(human[0], judges, ratings.unknown))
         raise_problems(problems)
         if not ratings.rated:
             raise UsageError(f"agreement needs two judges, or one and --human, got {len(judges)}")
@@ -11878,36 +11868,29 @@ class CriterionAgreement(NamedTuple):
     criterion: str
     kind: str  # "score" or "correct"
     judges: list[Rater]
-    people: list[Rater]
     compared: list[Rater]  # the judges, and people as one
     apart: list[RatedItem]  # that judges rate differently
     shown: list[RatedItem]  # of these
     among_judges: Agreement
     sources: dict[str, Agreement]
-    with_people: Agreement
+    with_people: Agreement  # empty without people
     among_people: Agreement | None
 
     def build_document(self) -> dict[str, Any]:
-        n = len(self.judges)
         rows = []
         for rater in self.compared:
             files = [file.build_block() for file in rater.files]
             rows.append({"judge": rater.name, **rater.counts, "files": files})
+        n = len(self.judges)
         document: dict[str, Any] = {
             "compared": self.kind,
             "judges": rows[:n],
             "all": self.among_judges.build_block(),
             "sources": {source: group.build_block() for source, group in self.sources.items()},
             "items_apart": len(self.apart),
-            "disagreements": [],
+            "disagreements": [self.build_disagreement(item) for item in self.shown],
         }
-        for item in self.shown:
-            rated = [place for place, rating in enumerate(item.ratings) if rating is not None]
-            decisions = {self.judges[place].name: item.ratings[place] for place in rated}
-            reasoning = {self.judges[place].name: item.reasons[place] for place in rated}
-            row = {"source": item.source, **dict(item.texts), "decisions": decisions, "reasoning": reasoning}
-            document["disagreements"].append(row)
-        if self.people:
+        if self.with_people.pairs:
             pairs = [pair.build_row() for pair in self.with_people.pairs]
             document["people"] = {**rows[n], **self.with_people.counts}
             document["people"] |= {"judges": pairs[:n], "votes": pairs[n:]}
@@ -11915,23 +11898,32 @@ class CriterionAgreement(NamedTuple):
             document["people"]["among_people"] = self.among_people.build_block()
         return document
 
+    def build_disagreement(self, item: RatedItem) -> dict[str, Any]:
+        decisions = {}
+        reasoning = {}
+        for judge, rating, reason in zip(self.judges, item.ratings, item.reasons, strict=True):
+            if rating is not None:
+                decisions[judge.name] = rating
+                reasoning[judge.name] = reason
+        return {"source": item.source, **dict(item.texts), "decisions": decisions, "reasoning": reasoning}
+
+    def describe_disagreement(self, item: RatedItem, *, is_page: bool) -> str:
+        texts = []
+        for name, text in (("source", item.source), *item.texts):
+            if text:
+                texts.append(f"{name} {text if is_page else show_json(text)}")
+        ratings = []
+        for judge, rating, reason in zip(self.judges, item.ratings, item.reasons, strict=True):
+            if rating is not None:
+                word = ("yes" if rating else "no") if isinstance(rating, bool) else f"{rating:g}"
+                ratings.append(f"{judge.name} {word}" + (f" ({reason})" if is_page and reason else ""))
+        return f"{', '.join(texts)}: {', '.join(ratings)}"
+
     def list_parts(self, *, is_page: bool = False) -> list[Part]:
         """Return the report; a page has room for whole texts."""
         suffix = f", by {self.criterion}" if self.criterion else ""
-        header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
-        rows: list[list[Cell]] = []
-        for rater in self.compared:
-            rows.append([rater.name, *rater.counts.values(), len(rater.files)])
-        weights = " with quadratic weights" if self.kind == "score" else ""
-        how = f"{IN_BRACKETS}, from {MIN_CLUSTERS} questions on: by questions; of coefficients a bootstrap."
-        lines = [how, f"Kappa is Cohen's{weights}."]
         is_split = any(row.gold_doc_id is not None for row in list_decisions(self.judges))
-        if is_split:
-            lines[0] = how.replace("questions", "gold documents")
-        named = [rater.name for rater in self.compared if any(row.is_only_named for row in rater.rows)]
-        if named:
-            lines.append(f"Items that only an ID or a position tells: those of {shorten_names(named)}.")
-        parts = [Part(f"Agreement between judges{suffix}", header, rows, lines)]
+        parts = [self.build_judges_part(suffix, "gold documents" if is_split else "questions")]
         if self.among_judges.pairs:
             parts.append(build_group_part(f"All items{suffix}", self.among_judges))
         sources = [row for row in self.sources.items() if row[1].counts["items_of_several"]]
@@ -11943,24 +11935,39 @@ class CriterionAgreement(NamedTuple):
             sources = sources[:MAX_NAMES_SHOWN]
         for source, group in sources:
             parts.append(build_group_part(f"Source: {source}", group)._replace(name=source))
-        if self.people:
-            name = self.with_people.names["judge"]
-            counts = self.with_people.counts
-            line = f"Of {counts['items']} items {counts['items_without_judge']} have no judge's decision."
-            header = ["Judge", "Items", "Ratings", "Too kind", "Too strict"]
-            pairs = [(pair.names["judge"], pair) for pair in self.with_people.pairs]
-            lines = [line]
-            for pair_name, pair in pairs[: len(self.judges)]:
-                lines += prefix_lines(
-                    pair_name, describe_reliability(pair, is_grade=is_split and not self.criterion)
-                )
-            part = build_pairs_part(f"Compared with people: {name}{suffix}", header, pairs, lines)
-            parts.append(part._replace(name=f"{name}{suffix}"))
+        if self.with_people.pairs:
+            parts.append(self.build_people_part(suffix, is_grade=is_split and not self.criterion))
         if self.among_people:
             parts.append(build_group_part("People among themselves", self.among_people))
-        lines = [describe_disagreement(item, self.judges, is_page) for item in self.shown]
+        lines = [self.describe_disagreement(item, is_page=is_page) for item in self.shown]
         title = f"Disagreements: {len(lines)} of {len(self.apart)}, the widest first{suffix}"
         return [*parts, Part(title, lines=lines)]
+
+    def build_judges_part(self, suffix: str, clusters: str) -> Part:
+        rows: list[list[Cell]] = []
+        for rater in self.compared:
+            rows.append([rater.name, *rater.counts.values(), len(rater.files)])
+        weights = " with quadratic weights" if self.kind == "score" else ""
+        lines = [
+            f"{IN_BRACKETS}, from {MIN_CLUSTERS} {clusters} on: by {clusters}; of coefficients a bootstrap.",
+            f"Kappa is Cohen's{weights}.",
+        ]
+        named = [rater.name for rater in self.compared if any(row.is_only_named for row in rater.rows)]
+        if named:
+            lines.append(f"Items that only an ID or a position tells: those of {shorten_names(named)}.")
+        header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
+        return Part(f"Agreement between judges{suffix}", header, rows, lines)
+
+    def build_people_part(self, suffix: str, *, is_grade: bool) -> Part:
+        name = self.with_people.names["judge"]
+        counts = self.with_people.counts
+        lines = [f"Of {counts['items']} items {counts['items_without_judge']} have no judge's decision."]
+        pairs = [(pair.names["judge"], pair) for pair in self.with_people.pairs]
+        for judge, pair in pairs[: len(self.judges)]:
+            lines += prefix_lines(judge, describe_reliability(pair, is_grade=is_grade))
+        header = ["Judge", "Items", "Ratings", "Too kind", "Too strict"]
+        part = build_pairs_part(f"Compared with people: {name}{suffix}", header, pairs, lines)
+        return part._replace(name=f"{name}{suffix}")
 
     def list_rows(self) -> Iterator[list[object]]:
         rows = [("", pair) for pair in self.with_people.pairs]
@@ -12024,25 +12031,22 @@ def show_rated(row: DecisionRow) -> str:
     return str(row.names[0] if row.names else row.texts[0][1])
 
 
-def explain_unknown(judges: Sequence[Rater], people: Sequence[Rater]) -> str:
-    """Return why no rating of people counts."""
+def explain_unknown(path: str, judges: Sequence[Rater], unknown: Sequence[str]) -> Problem:
+    """Return the problem that no rating of people counts."""
     rows = list_decisions(judges)
-    judged = {row.criterion for row in rows}
-    names = [show_rated(row) for row in list_decisions(people)]
-    what = f"no rating of an item that a judge has, found {shorten_names(names)}"
-    if judged.isdisjoint(row.criterion for row in list_decisions(people)):
-        what = f"no rating by a criterion that a judge has: {shorten_names(sorted(judged))}"
-    return f"{what}; expected names such as {cut_text(show_rated(rows[0])) if rows else ''}"
+    criteria = shorten_names(sorted({row.criterion or RUBRIC.name for row in rows}))
+    example = cut_text(show_rated(rows[0])) if rows else ""
+    what = f"no rating of an item that a judge has, by its criteria ({criteria})"
+    return Problem(path, f"{what}: found {shorten_names(unknown)}; expected names such as {example}")
 
 
 def read_raters(
     paths: Iterable[str], folder: str | None, columns: Columns, files: list[RatingFile], problems: Problems
 ) -> tuple[list[Rater], int]:
-    """Read the raters in files and in a folder, and count the folder's files without decisions.
+    """Read the raters in files and in a folder, and count the files without decisions that do not matter.
 
     All files named after a judge (JUDGE_SUFFIX), or whose `judge_model` it is, are its own. In the folder
     others are those of their subfolder; elsewhere each is a judge.
-    Rows that name their rater are that one's, and each repeat of a judgement is a rater.
     """
     raters: dict[str, Rater] = {}
     names: dict[str, str] = {}
@@ -12057,37 +12061,36 @@ def read_raters(
     for path in [*paths, *subfolders]:
         found: Problems = []
         file = read_file(path, found)
-        if file.data and file.data.strip() == b"{}":  # of a submission that could not be graded
+        rating_file = parse_decisions(file, columns, found)
+        is_empty = not (rating_file.rows or found)
+        stem, suffix, name = Path(path).stem.partition(JUDGE_SUFFIX)
+        if path in subfolders:
+            name = name or subfolders[path] or rating_file.model
+        elif not name:
+            name = rating_file.model or (Path(path).as_posix() if stem in raters else stem)
+        is_ungraded = file.data is not None and file.data.strip() == b"{}"  # as submissions may be
+        if is_ungraded or (path in subfolders and (is_empty or not name)):
             n_ignored += 1
             continue
-        rating_file = parse_decisions(file, columns, found)
-        model = rating_file.model
-        rows = rating_file.rows
-        stem, suffix, name = Path(path).stem.partition(JUDGE_SUFFIX)
-        own_source = stem if suffix or path in subfolders else ""
-        if path in subfolders:
-            name = name or subfolders[path] or model
-            if not name or not (rows or found):
-                n_ignored += 1
-                continue
-        elif not name:
-            name = model or (Path(path).as_posix() if stem in raters else stem)
-        name = names.setdefault(name_for_file(name), name)  # a judge as a file's name and as a model
-        if not rows and not found:
-            found.append(describe_undecided(file))
-        problems += found
+        problems += found or ([describe_undecided(file)] if is_empty else [])
         files.append(rating_file)
-        for row in rows:
-            row.source = name_source(row, own_source)
-            criterion = fold_text(format_plain(row.criterion) or "")
-            row.criterion = "" if criterion in RUBRIC_NAMES else criterion
-            rater_name = fold_cell(format_plain(row.rater) or "") or name
-            if row.judge_repeat is not None:
-                rater_name += f" #{row.judge_repeat}"
-            rater = raters.setdefault(rater_name, Rater(rater_name))
-            rater.rows.append(row)
-            rater.files[file.source] = None
+        name = names.setdefault(name_for_file(name), name)  # a judge as a file's name and as a model
+        add_rows(raters, rating_file, name, stem if suffix or path in subfolders else "")
     return list(raters.values()), n_ignored
+
+
+def add_rows(raters: dict[str, Rater], file: RatingFile, judge: str, source: str) -> None:
+    """Add a file's rows to their raters: those that rows name, or the judge, each repeat of whom is one."""
+    for row in file.rows:
+        row.source = name_source(row, source)
+        criterion = fold_text(format_plain(row.criterion) or "")
+        row.criterion = "" if criterion in RUBRIC_NAMES else criterion
+        name = fold_cell(format_plain(row.rater) or "") or judge
+        if row.judge_repeat is not None:
+            name += f" #{row.judge_repeat}"
+        rater = raters.setdefault(name, Rater(name))
+        rater.rows.append(row)
+        rater.files[file.source] = None
 
 
 def name_source(row: DecisionRow, own: str) -> str:
@@ -12181,18 +12184,22 @@ def list_split_ratings(path: str, results: Mapping[str, Any]) -> Iterator[JsonRo
         title = join_folder(submission or "", system)
         blocks = only_dict(member)
         documents = {}
-        for row in map(only_dict, list_judged(blocks.get("retrieval"))):
+        for row in list_judged(blocks.get("retrieval")):
             documents[format_compact(row.get("question_id"))] = row.get("gold_doc_id")
         for name, block in blocks.items():
             criterion = RUBRIC.name if name == RUBRIC.block else name
-            for index, decision in enumerate(map(only_dict, list_judged(block))):
+            for index, decision in enumerate(list_judged(block)):
                 if name != RUBRIC.block and "judge_score" not in decision:
                     break  # nobody judges retrieval and citations
-                own = {"system": system, "submission": submission, "results_folder": folder}
-                own["criterion"] = criterion
-                ids = [format_compact(decision.get(name)) for name in ("question_id", "gold_id")]
-                own["draw"] = compute_draw(title, *ids)
-                own["gold_doc_id"] = documents.get(format_compact(decision.get("question_id")))
+                question_id = format_compact(decision.get("question_id"))
+                own = {
+                    "system": system,
+                    "submission": submission,
+                    "results_folder": folder,
+                    "criterion": criterion,
+                    "draw": compute_draw(title, question_id, format_compact(decision.get("gold_id"))),
+                    "gold_doc_id": documents.get(question_id),
+                }
                 if "judge_score" in decision:  # before a person's decision
                     own["answer_score_raw"] = decision["judge_score"]
                     own["answer_rationale"] = decision.get(f"{criterion}_rationale")
@@ -12201,9 +12208,9 @@ def list_split_ratings(path: str, results: Mapping[str, Any]) -> Iterator[JsonRo
                 yield from split_by_repeat(judged, repeats, block.get("repeats"), "answer_score_raw")
 
 
-def list_judged(block: object) -> list[Any]:
+def list_judged(block: object) -> list[Fields]:
     rows = only_dict(block).get("per_question")
-    return rows if isinstance(rows, list) else []
+    return list(map(only_dict, rows)) if isinstance(rows, list) else []
 
 
 def list_answer_ratings(row: JsonRow, setup: Fields) -> Iterator[JsonRow]:
@@ -12213,18 +12220,16 @@ def list_answer_ratings(row: JsonRow, setup: Fields) -> Iterator[JsonRow]:
     repeats = fields.get("llm_judge_repeats") or fields.get("hybrid_repeats")
     yield from split_by_repeat(row, repeats, n_repeats, "score")
     for name in only_dict(setup.get("criteria")) if fields else ():
-        score = only_dict(fields.get("scores")).get(name)
-        failure = fields.get(f"{name}_failure")
         own = {
             "criterion": name,
             "correct": None,
-            "score": score,
-            "failure": failure,
+            "score": only_dict(fields.get("scores")).get(name),
+            "failure": fields.get(f"{name}_failure"),
             "decision_method": None,
+            "reasoning": fields.get(f"{name}_rationale"),
         }
-        own["reasoning"] = fields.get(f"{name}_rationale")
-        repeats = fields.get(f"{name}_repeats")
-        yield from split_by_repeat(row._replace(data={**fields, **own}), repeats, n_repeats, "score")
+        judged = row._replace(data={**fields, **own})
+        yield from split_by_repeat(judged, fields.get(f"{name}_repeats"), n_repeats, "score")
 
 
 def split_by_repeat(row: JsonRow, repeats: object, n_repeats: object, column: str) -> Iterator[JsonRow]:
@@ -12243,18 +12248,17 @@ def split_by_repeat(row: JsonRow, repeats: object, n_repeats: object, column: st
 
 def list_ratings(file: FileData, columns: Columns, problems: Problems) -> tuple[list[JsonRow], RatingColumns]:
     """Return a row for each rating, and how they were found."""
+    named = {field: path for field, path in columns.items() if field != "rows"}
     if is_json(file):
         rows = list_rows(file, problems, DecisionRow)
         if "rows" in columns:
             rows = list(flatten(split_by_member(row, columns["rows"]) for row in rows))
-        named = {field: path for field, path in columns.items() if field != "rows"}
         rows = rename_ratings(file, rows, named, problems)
         return parse_ratings(rows, problems) if named else rows, RatingColumns(named)
     table = read_csv_rows(file, problems)
-    raters = [fold_name(name) for name in columns.get("rater", "").split(",")]
     header = list(dict.fromkeys(flatten(row.data for row in table)))
-    is_wide = not (LEVELS.keys() & set(header)) and "score" not in columns
-    named = {field: path for field, path in columns.items() if not (is_wide and field == "rater")}
+    is_wide = LEVELS.keys().isdisjoint([*header, *columns])
+    named_raters = named.pop("rater", "") if is_wide else ""
     rows = []
     for row in rename_ratings(file, table, named, problems):
         cells = {name: cell for name, cell in row.data.items() if not is_no_rating(cell)}
@@ -12264,15 +12268,16 @@ def list_ratings(file: FileData, columns: Columns, problems: Problems) -> tuple[
             problems.append(Problem(file.name, "no row has a score: fill in the column"))
         return parse_ratings(rows, problems), RatingColumns(named)
     others = [name for name in header if fold_name(name) not in OTHER_COLUMNS]
-    chosen = [name for name in others if fold_name(name) in raters]
-    if "rater" in columns and len(chosen) < len(raters):
-        found = f"--columns rater={columns['rater']}: found {shorten_names(header)}"
-        problems.append(Problem(file.name, found))
-    elif "rater" not in columns:
-        chosen = [name for name in others if not is_no_rater(name)]
+    chosen = [name for name in others if not re.fullmatch(NO_RATER, fold_name(name))]
+    if named_raters:
+        raters = [fold_name(name) for name in named_raters.split(",")]
+        chosen = [name for name in others if fold_name(name) in raters]
+        if len(chosen) < len(raters):
+            found = f"--columns rater={named_raters}: found {shorten_names(header)}"
+            problems.append(Problem(file.name, found))
     split = parse_ratings(list(flatten(split_by_rater(row, chosen) for row in rows)), problems)
     left_out = [name or "(no name)" for name in others if name not in chosen]
-    suspicious = [] if "rater" in columns else find_suspicious(split, chosen)
+    suspicious = [] if named_raters else find_suspicious(split, chosen)
     return split, RatingColumns(named, chosen, left_out, suspicious)
 
 
@@ -12321,11 +12326,6 @@ def parse_ratings(rows: Sequence[JsonRow], problems: Problems) -> list[JsonRow]:
 
 def is_no_rating(cell: str) -> bool:
     return cell.strip().lower() in ("", "na", "n/a", "-", "nan", "none", "null")
-
-
-def is_no_rater(name: str) -> bool:
-    """Return whether a column of a table has what programs add to ratings, such as pandas' index."""
-    return bool(re.fullmatch(NO_RATER, fold_name(name)))
 
 
 def find_suspicious(rows: Sequence[JsonRow], raters: Sequence[str]) -> list[str]:
@@ -12448,7 +12448,6 @@ def compare_raters(rated: RatedCriterion, options: AgreementOptions) -> Criterio
         criterion=rated.name,
         kind=kind,
         judges=judges,
-        people=people,
         compared=[*judges, *([join_people(people)] if people else [])],
         apart=apart,
         shown=apart[: max(0, options.samples)],
@@ -12601,49 +12600,50 @@ def measure_people(
 ) -> tuple[dict[str, Any], dict[str, Mean]]:
     """Compare a judge's scores with people's mean on each item, and estimate what people would give all."""
     labels: dict[Hashable, list[float]] = {}
+    ratings = []  # of the judge and of each of the people
     gaps = []
     clusters = []
     for item in items:
-        given = [rating for rating in item.ratings[n_judges:] if rating is not None]
-        score = item.ratings[index]
-        if given:
-            labels[item.source, item.key] = given
-        if given and score is not None:
-            gaps.append(math.fsum(given) / len(given) - score)
+        score, *given = item.ratings[index], *item.ratings[n_judges:]
+        ratings.append([score, *given])
+        known = [rating for rating in given if rating is not None]
+        if known:
+            labels[item.source, item.key] = known
+        if known and score is not None:
+            gaps.append(math.fsum(known) / len(known) - score)
             clusters.append(item.cluster)
     by_source = any(item.source for item in items)
-    scores = [float(getattr(row, kind)) for row in judge.rows]
     keys = [(row.source if by_source else "", row.key) for row in judge.rows]
-    human = list_drawn_labels(judge.rows, keys, labels)
-    ratings = [item.ratings[index : index + 1] + item.ratings[n_judges:] for item in items]
     counted = Counter(flatten(labels[key] for key in dict.fromkeys(keys) if key in labels))
-    bounds = find_scale([*scores, *counted], kind)
-    lowest, highest = bounds or (-math.inf, math.inf)
-    means = dict.fromkeys(("people_minus_judge", "people_mean"), NO_MEAN)
+    common = counted.most_common(1)[0] if counted else None
+    raters = list(zip(*ratings, strict=True))
+    n_all = len(judge.rows) + len(judge.certain)
     counts: dict[str, Any] = {
-        "krippendorff_alpha": None,
-        "raters": sum(any(row[place] is not None for row in ratings) for place in range(1, len(ratings[0]))),
-        "answers_judged": len(scores) + len(judge.certain),
-        "most_common_label": max(counted, key=counted.__getitem__, default=None),
-        "most_common_label_share": max(counted.values()) / counted.total() if counted else None,
+        "krippendorff_alpha": krippendorff_alpha(raters, LEVELS[kind][1]) if gaps else None,
+        "raters": sum(set(given) != {None} for given in raters[1:]),
+        "answers_judged": n_all,
+        "most_common_label": common[0] if common else None,
+        "most_common_label_share": common[1] / counted.total() if common else None,
         "judge_weight": None,
     }
     if not gaps:
-        return counts, means
-    level = LEVELS[kind][1]
-    counts["krippendorff_alpha"] = krippendorff_alpha(list(zip(*ratings, strict=True)), level)
+        return counts, dict.fromkeys(("people_minus_judge", "people_mean"), NO_MEAN)
+    scores = [float(getattr(row, kind)) for row in judge.rows]
+    bounds = find_scale([*scores, *counted], kind)
+    lowest, highest = bounds or (-math.inf, math.inf)
     interval = compute_mean_interval(make_sample(gaps, clusters), lowest - highest, highest - lowest)
+    human = list_drawn_labels(judge.rows, keys, labels)
     corrected = corrected_mean(scores, human, [row.cluster for row in judge.rows], bounds=bounds)
-    n_all = len(scores) + len(judge.certain)
+    counts["judge_weight"] = corrected.lambda_
     estimate, low, high = [
         value if value is None else (value * len(scores) + sum(judge.certain)) / n_all
         for value in corrected[:3]
     ]
-    counts["judge_weight"] = corrected.lambda_
-    means["people_minus_judge"] = Mean(compute_average(gaps), interval, len(gaps))
     ends = None if low is None or high is None else Interval(low, high)
-    means["people_mean"] = Mean(estimate, ends, n_all)
-    return counts, means
+    return counts, {
+        "people_minus_judge": Mean(compute_average(gaps), interval, len(gaps)),
+        "people_mean": Mean(estimate, ends, n_all),
+    }
 
 
 def list_drawn_labels(
@@ -12774,21 +12774,6 @@ def build_pairs_part(
     part = build_means_part(title, header, rows, AGREEMENT_MEASURES)
     table = [list(map(format_cell, row)) for row in part.rows]  # intervals in brackets: few are symmetric
     return part._replace(rows=table, lines=[*notes, *lines])
-
-
-def describe_disagreement(item: RatedItem, judges: Sequence[Rater], is_page: bool) -> str:
-    texts = []
-    for name, text in (("source", item.source), *item.texts):
-        if text:
-            texts.append(f"{name} {text if is_page else show_json(text)}")
-    ratings = []
-    for judge, rating, reason in zip(judges, item.ratings, item.reasons, strict=True):
-        if rating is not None:
-            shown = f"{judge.name} {rating:g}"
-            if isinstance(rating, bool):
-                shown = f"{judge.name} {'yes' if rating else 'no'}"
-            ratings.append(f"{shown} ({reason})" if is_page and reason else shown)
-    return f"{', '.join(texts)}: {', '.join(ratings)}"
 
 
 # ------------------------------------------------------------------ 17. Summaries

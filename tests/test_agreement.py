@@ -557,9 +557,12 @@ BAD_TABLES = {
     "no rating": ("answer_id,score,note\na,,?\n", "people.csv: no row has a score: fill in the column"),
     "another criterion": (
         "question_id,system,criterion,score\nq0,strong,polite,1\n",
-        "people.csv: no rating by a criterion that a judge has: ",
+        "people.csv: no rating of an item that a judge has, by its criteria (answer): found strong/q0; ",
     ),
-    "unknown items": ("item,score\nx,3\n", "people.csv: no rating of an item that a judge has, found x; "),
+    "unknown items": (
+        "item,score\nx,3\n",
+        "people.csv: no rating of an item that a judge has, by its criteria (answer): found x; ",
+    ),
     "no item": ("name,score\na,3\n", "people.csv:2: what was judged is missing or blank: expected input, "),
     "names of columns": (
         "Frage,Antwort,correct\nQ,A,yes\n",
@@ -1258,4 +1261,4 @@ def test_ids_where_the_judge_has_only_texts(project: Project) -> None:
     project.write("judge.json", scores(3, 4))
     project.write("people.csv", "item,score\nx,3\n")
     problems = assert_refused(project, "agreement", "--quiet", "judge.json", "--human", "people.csv")
-    assert mentions(problems, "no rating of an item that a judge has, found x; expected names such as Q0?")
+    assert mentions(problems, "no rating of an item that a judge has", "found x; expected names such as Q0?")
