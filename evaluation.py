@@ -11825,12 +11825,6 @@ is a rater."""
         unknown = WarningRecord("ratings of items that no judge has, which do not count", ratings.unknown)
         strangers = WarningRecord("people without a rating of an item that a judge has", ratings.strangers)
         lines: list[Message] = [*list_warnings(self.options.human or "", [unknown, strangers])]
-        for file in ratings.files:
-            advice = "name the raters, as in --columns rater=alice,bob"
-            suspicious = WarningRecord(
-                "raters whose values look like none, counted", file.columns.suspicious, advice
-            )
-            lines += list_warnings(file.source.file, [suspicious])
         if ratings.n_ignored:
             lines.append(f"JSON files without a judge's decisions, ignored: {ratings.n_ignored}")
         return lines
@@ -12113,7 +12107,6 @@ class RatingColumns(NamedTuple):
     columns: Mapping[str, str] = MappingProxyType({})  # field -> column
     raters: Sequence[str] = ()  # columns of a rater each
     left_out: Sequence[str] = ()  # columns that are no rater's
-    suspicious: Sequence[str] = ()  # columns of raters whose values look like none
 
 
 class RatingFile(NamedTuple):
@@ -12143,7 +12136,6 @@ class RatingFile(NamedTuple):
             "columns": dict(columns.columns),
             "rater_columns": columns.raters,
             "left_out": columns.left_out,
-            "suspicious": columns.suspicious,
         }
 
 
@@ -12277,8 +12269,7 @@ def list_ratings(file: FileData, columns: Columns, problems: Problems) -> tuple[
             problems.append(Problem(file.name, found))
     split = parse_ratings(list(flatten(split_by_rater(row, chosen) for row in rows)), problems)
     left_out = [name or "(no name)" for name in others if name not in chosen]
-    suspicious = [] if named_raters else find_suspicious(split, chosen)
-    return split, RatingColumns(named, chosen, left_out, suspicious)
+    return split, RatingColumns(named, chosen, left_out)
 
 
 def rename_ratings(
@@ -12326,22 +12317,6 @@ def parse_ratings(rows: Sequence[JsonRow], problems: Problems) -> list[JsonRow]:
 
 def is_no_rating(cell: str) -> bool:
     return cell.strip().lower() in ("", "na", "n/a", "-", "nan", "none", "null")
-
-
-def find_suspicious(rows: Sequence[JsonRow], raters: Sequence[str]) -> list[str]:
-    """Return the raters whose values are all different, and far from the scale of the others."""
-    values: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        if "score" in row.data:
-            values[row.data["rater"]].append(row.data["score"])
-    suspicious = []
-    for rater in raters:
-        others = list(flatten(scores for name, scores in values.items() if name != rater))
-        own = values[rater]
-        is_index = len(own) >= MIN_ALIKE and len(set(own)) == len(own)
-        if is_index and others and (max(own) > 2 * max(others) or min(own) < min(others) - max(others)):
-            suspicious.append(rater)
-    return suspicious
 
 
 def split_by_rater(row: JsonRow, raters: Sequence[str]) -> list[JsonRow]:

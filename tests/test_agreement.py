@@ -1192,12 +1192,11 @@ def test_columns_of_programs_are_no_raters(project: Project) -> None:
     assert rate(project, "\n".join([",item,ann,bob,duration_ms,Mean", *rows]), "--quiet")[0].err == []
 
 
-def test_a_column_whose_values_look_like_none_is_named(project: Project) -> None:
+def test_the_columns_of_raters_may_be_named(project: Project) -> None:
     rows = [f"i{n},{ann},{bob},{1000 + n}" for n, (ann, bob) in enumerate(PAIRS)]
     content = "\n".join(["item,ann,bob,worker", *rows])
     outcome, results = rate(project, content)
-    warning = "raters whose values look like none, counted: 1, e.g. worker; name the raters, as in --columns "
-    assert mentions(outcome.err, f"warning: t.csv: {warning}rater=alice,bob")
+    assert mentions(outcome.err, "t.csv: 24 ratings, a column for each rater; raters: ann, bob, worker")
     assert len(results["judges"]) == 3
     outcome, results = rate(project, content, "--columns", "rater=ann,bob")
     assert (len(outcome.err), [judge["judge"] for judge in results["judges"]]) == (1, ["ann", "bob"])
