@@ -11648,12 +11648,6 @@ AGREEMENT_MEASURES = (
     Measure("people_minus_judge", "People - judge", 2, explanation="How much higher people score."),
     Measure("people_mean", "People's mean", 2, explanation="Of all judged answers, estimated."),
 )
-AGREEMENT_HEADER = [  # of the CSV
-    *("source", "judge", "with", "items", "ratings", "too_kind", "too_strict"),
-    *(f"{measure.name}{end}" for measure in AGREEMENT_MEASURES for end in ("", "_low", "_high")),
-    *("fleiss_kappa", "krippendorff_alpha", "fleiss_kappa_low", "fleiss_kappa_high"),
-    *("krippendorff_alpha_low", "krippendorff_alpha_high", "questions", "contradicted", "criterion"),
-]
 MIN_KAPPA = 0.4  # below it agreement is called poor (Fleiss 1981)
 MAX_LABEL_SHARE = 0.8  # of labels that are one level; above it kappa tells little
 MAX_SHIFT = 0.5  # levels between people and judge
@@ -11750,6 +11744,9 @@ class AgreementOptions(Options):
     samples: int = option(10, "disagreements to list (default: 10)", type=int, metavar="N")
     all_decisions: bool = option(False, "include decisions that no judge made")
     out: str = option("agreement.json", "default: agreement.json", metavar="FILE")
+    report: Sequence[str] = option(
+        (), "write these reports as well", nargs="+", choices=("html", "md"), metavar="FORMAT"
+    )
 
 
 class Ratings(NamedTuple):
@@ -11768,9 +11765,6 @@ class GradedRatings(NamedTuple):
 
     def list_parts(self, *, is_page: bool = False) -> list[Part]:
         return list(flatten(group.list_parts(is_page=is_page) for group in self.groups))
-
-    def list_rows(self) -> list[list[object]]:
-        return list(flatten(group.list_rows() for group in self.groups))
 
     def build_document(self) -> dict[str, Any]:
         """Return the first criterion's results, which is the rubric if there is one, and those of others."""
@@ -11834,8 +11828,7 @@ is a rater."""
 
     def list_files(self, graded: GradedRatings) -> Iterator[OutputFile]:
         yield OutputFile(self.options.out, functools.partial(render_results, graded.build_document()))
-        parts = graded.list_parts(is_page=True)
-        report = Report("How far judges agree", parts, header=AGREEMENT_HEADER, rows=graded.list_rows)
+        report = Report("How far judges agree", graded.list_parts(is_page=True))
         yield from list_report_files(report, self.options.out.removesuffix(".json"), self.options.report)
 
     def render(self, graded: GradedRatings) -> str:
@@ -11962,16 +11955,6 @@ class CriterionAgreement(NamedTuple):
         header = ["Judge", "Items", "Ratings", "Too kind", "Too strict"]
         part = build_pairs_part(f"Compared with people: {name}{suffix}", header, pairs, lines)
         return part._replace(name=f"{name}{suffix}")
-
-    def list_rows(self) -> Iterator[list[object]]:
-        rows = [("", pair) for pair in self.with_people.pairs]
-        for source, group in {"": self.among_judges, **self.sources}.items():
-            rows += [(source, found) for found in (*group.pairs, group)]
-        for source, found in rows:
-            cells = {"judge": "all", "source": source, "criterion": self.criterion, **found.build_row()}
-            for name, interval in cells["ci95"].items():
-                cells[f"{name}_low"], cells[f"{name}_high"] = interval or (None, None)
-            yield [cells.get(name) for name in AGREEMENT_HEADER]
 
     def remarks(self) -> list[WarningRecord]:
         sources = {}
