@@ -11637,7 +11637,6 @@ NO_RATER = (  # the folded names of columns that programs add to ratings, such a
     r"|(created|updated|submitted)(at)?|elapsed|mean|average|avg|median|sum|total|std|stdev|sd|n|count|min|max"
     r"|comments?|remarks?|e?mail(address)?"
 )
-MAX_SOURCES_SHOWN = 20  # with more, the console lists the lowest
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
 AGREEMENT_MEASURES = (
     Measure("agreement", "Agreement", 2, explanation="The share of the items with equal ratings."),
@@ -11913,15 +11912,9 @@ class CriterionAgreement(NamedTuple):
         parts = [self.build_judges_part(suffix, "gold documents" if is_split else "questions")]
         if self.among_judges.pairs:
             parts.append(build_group_part(f"All items{suffix}", self.among_judges))
-        sources = [row for row in self.sources.items() if row[1].counts["items_of_several"]]
-        if len(sources) > MAX_SOURCES_SHOWN and not is_page:
-            note = f"{len(sources)} sources: those with the lowest alpha follow, the results file has all."
-            parts[-1] = parts[-1]._replace(lines=[*parts[-1].lines, note])
-            alphas = {name: group.means["krippendorff_alpha"].value for name, group in sources}
-            sources.sort(key=lambda row: (alphas[row[0]] is None, alphas[row[0]]))
-            sources = sources[:MAX_NAMES_SHOWN]
-        for source, group in sources:
-            parts.append(build_group_part(f"Source: {source}", group)._replace(name=source))
+        for source, group in self.sources.items():
+            if group.counts["items_of_several"]:
+                parts.append(build_group_part(f"Source: {source}", group)._replace(name=source))
         if self.with_people.pairs:
             parts.append(self.build_people_part(suffix, is_grade=is_split and not self.criterion))
         if self.among_people:

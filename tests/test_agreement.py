@@ -265,21 +265,6 @@ def test_sources_are_compared_without_their_ending(project: Project) -> None:
     assert [pair["accuracy"] for pair in results["people"]["judges"]] == [1.0, 0.5]
 
 
-def test_of_many_sources_the_console_has_the_lowest_ten(project: Project) -> None:
-    """Of 25 the judges disagree about one more item each in the last ten. The results have all."""
-    for judge in ("x", "y"):
-        for number in range(25):
-            verdicts = [n % 2 == 0 for n in range(30)]
-            if judge == "y" and number >= 15:
-                verdicts[: number - 14] = [not verdict for verdict in verdicts[: number - 14]]
-            project.write(f"evals/s{number}__judge-{judge}.json", judged(f"s{number}", *verdicts))
-    outcome, results = agree(project, {}, "--eval-dir", "evals")
-    assert len(results["sources"]) == 25
-    shown = [title for title in blocks(outcome.out) if title.startswith("SOURCE")]
-    assert shown == [f"SOURCE: runs/s{number}.json" for number in range(24, 14, -1)]
-    assert "25 sources: those with the lowest alpha follow, the results file has all." in outcome.out
-
-
 Counts = tuple[int, int, int]
 BOTH = [row(0, True), row(1, True)]
 LABELS: dict[str, tuple[object, Counts, Counts]] = {
