@@ -13267,13 +13267,7 @@ class GenerateOptions(WriteOptions):
     )
     system: str | None = option(None, "what the system is called")
     top_k: int = option(5, "documents to retrieve (default: 5)", metavar="N")
-    models: Sequence[str] = option(
-        (),
-        f"ask each of these (default: {DEFAULT_JUDGE_MODEL})",
-        "--model",
-        nargs="+",
-    )
-    judge_model: str | None = None  # the one of them that is asked
+    judge_model: str | None = option(None, f"ask this one (default: {DEFAULT_JUDGE_MODEL})", "--model")
 
 
 class WrittenFile(NamedTuple):
@@ -13350,23 +13344,6 @@ class GeneratePredictions(WriteCommand[GenerateInputs]):
     def path(self) -> str:
         return PREDICTIONS_FILE.format(split=Path(self.options.split).with_suffix(""), system=self.system)
 
-    def run(self, console: Console) -> int:
-        """Make the predictions of each model, one after the other. Return the worst exit code."""
-        options = self.options
-        models: Sequence[str | None] = list(dict.fromkeys(options.models)) or [None]
-        if len(models) > 1 and options.system:
-            raise UsageError("--system: it names the predictions of one --model only")
-        code = EXIT_OK
-        for model in models:
-            options.judge_model = model
-            options.system = model if len(models) > 1 else options.system
-            try:
-                code = max(code, super().run(console))
-            except JudgeUnavailable as error:
-                console.error(f"error: {self.path} was not written: {error}")
-                code = EXIT_INCOMPLETE
-        return code
-
     def read(self) -> GenerateInputs:
         options = self.options
         self.check_path(self.path)
@@ -13398,8 +13375,6 @@ class GeneratePredictions(WriteCommand[GenerateInputs]):
 
     def grade(self, inputs: GenerateInputs, outcomes: Outcomes, session: Session) -> WrittenFile:
         options = self.options
-        if options.max_usd is not None:  # the next model may spend what is left
-            options.max_usd = max(options.max_usd - session.cost_usd, 0)
         written = WrittenFile(self.path, "predictions", {}, {})
         for position, item in enumerate(inputs.items):
             outcome = outcomes.get(RequestId(self.system, position, PIPELINES[options.pipeline]))

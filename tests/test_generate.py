@@ -204,40 +204,23 @@ def test_failed_questions_are_listed_and_the_next_run_asks_for_them(lamps: Proje
 NAMES = {GPT_OSS: "openai-gpt-oss-20b", "a//b c": "a-b-c", "/d/": "d", "모델": "모델"}
 
 
-@table("pipeline", {"llm": "llm", "rag": "rag"})
-def test_each_model_is_a_system_of_its_name(lamps: Project, serve: Serve, pipeline: str) -> None:
-    server = serve(lambda call: cited("D1.S1", answer=call.body["model"]))
-    models = ("--model", *NAMES, GPT_OSS)  # one model twice
-    outcome = generate(lamps, pipeline, *models)
-    assert (outcome.code, outcome.out) == (0, counted(**dict.fromkeys(NAMES.values(), 3)))
-    assert len(server.calls) == 12
-    for model, system in NAMES.items():
-        rows = lamps.read(f"dev_{system}_output.json").values()
-        assert {(row["answer"], row["model"]) for row in rows} == {(model, model)}
-    refused = ["error: --system: it names the predictions of one --model only"]
-    command = ("generate", "dev", "--pipeline", pipeline, "--system", "s", *models)
-    assert assert_refused(lamps, *command) == refused
+@table("model, system", {row[1]: row for row in NAMES.items()})
+def test_a_search_with_a_model_is_a_system_of_its_name(
+    lamps: Project, serve: Serve, model: str, system: str
+) -> None:
+    serve(lambda call: cited("D1.S1", answer=call.body["model"]))
+    outcome = generate(lamps, "rag", "--model", model)
+    assert (outcome.code, outcome.out) == (0, counted(**{system: 3}))
+    rows = lamps.read(f"dev_{system}_output.json").values()
+    assert {(row["answer"], row["model"]) for row in rows} == {(model, model)}
 
 
-def test_a_model_that_is_gone_stops_no_other(lamps: Project, serve: Serve) -> None:
-    serve(lambda call: model_gone() if call.body["model"] == LLAMA else wrote())
-    outcome = generate(lamps, "llm", "--model", LLAMA, GPT_OSS, "--workers", "1")
-    assert (outcome.code, outcome.out) == (3, counted(**{"openai-gpt-oss-20b": 3}))
-    gone = f"was not written: the model {LLAMA} is not available: The model `{LLAMA}` does not exist"
-    assert mentions(outcome.err, f"error: dev_{LLAMA}_output.json {gone}")
-    server = serve(wrote())
-    outcome = generate(lamps, "llm", "--model", LLAMA, GPT_OSS, "--overwrite")
-    assert (outcome.code, len(server.calls)) == (0, 3)
-
-
-def test_models_share_the_limit_of_dollars(lamps: Project, serve: Serve) -> None:
-    """A reply costs a dollar, at most 4, by the second model 8.40; 8 dollars are left for that."""
-    server = serve(completion(json.dumps({"answer": "Oil."}), completion_tokens=100))
-    price = ("--price", "0", "10000", "--workers", "1")
-    outcome = generate(lamps, "llm", "--model", LLAMA, GPT_OSS, *price, "--max-usd", "11")
-    assert [call.body["model"] for call in server.calls] == [LLAMA, LLAMA, LLAMA]
-    assert mentions(outcome.err, "the next call could exceed --max-usd")
-    assert (outcome.code, outcome.out) == (3, counted(**{LLAMA: 3}))
+def test_a_model_that_is_gone(lamps: Project, serve: Serve) -> None:
+    serve(model_gone())
+    outcome = generate(lamps, "llm", "--model", LLAMA)
+    assert (outcome.code, outcome.out) == (3, "")
+    gone = f"the model {LLAMA} is not available: The model `{LLAMA}` does not exist"
+    assert mentions(outcome.err, f"error: no results were written: {gone}")
 
 
 def test_a_dry_run_shows_the_price(lamps: Project, serve: Serve) -> None:
@@ -259,22 +242,22 @@ def test_a_dataset_is_answered_in_rows_that_answers_reads(lamps: Project, serve:
     asked = {**LAMP, "expected_options": ["rape oil"]}
     lamps.write("sets/chat.json", [asked, OSLO])
     server = serve(lambda call: cited("D1.S1", answer="oil" if "lamp burn" in prompt_of(call) else "Oslo"))
-    files = [f"sets/chat_{name}_output.json" for name in ("openai-gpt-oss-20b", LLAMA)]
-    command = ("generate", "sets/chat.json", "--pipeline", "rag", "--overwrite", "--model", GPT_OSS, LLAMA)
+    file = "sets/chat_openai-gpt-oss-20b_output.json"
+    command = ("generate", "sets/chat.json", "--pipeline", "rag", "--overwrite", "--model", GPT_OSS)
     outcome = lamps.run(*command)
-    assert (outcome.code, outcome.out) == (0, "".join(f"{file}: 2 predictions\n" for file in files))
-    lamp, rain = lamps.read(files[0])
+    assert (outcome.code, outcome.out) == (0, f"{file}: 2 predictions\n")
+    lamp, rain = lamps.read(file)
     assert {name: lamp[name] for name in asked} == asked
     assert (lamp["generated_answer"], lamp["model"], lamp["sources"]) == ("oil", GPT_OSS, ["lamp"])
     assert lamp["context"] == ["The lamp burned oil.", "It was lit at dusk.", "A lamp is a light."]
     assert (rain["expected_answer"], rain["expected_sources"]) == ("yes", ["weather/rain"])
-    assert lamps.run("answers", *files, "--method", "exact").code == 0
+    assert lamps.run("answers", file, "--method", "exact").code == 0
     measures = lamps.read("sets/chat_openai-gpt-oss-20b_output_answers.json")
     means = {name: measure["mean"] for name, measure in measures["measures"].items()}
     assert (means["exact"], means["context_recall"], means["input_tokens"]) == (0.5, 1.0, 100)
     before = lamps.files()
     assert lamps.run(*command).code == 0
-    assert (len(server.calls), lamps.files()) == (4, before)
+    assert (len(server.calls), lamps.files()) == (2, before)
     assert "chat_generate_judgements.jsonl" in before
 
 
