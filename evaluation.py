@@ -5700,9 +5700,9 @@ class Command(Generic[Inputs, Graded]):
         """Return False if a part of the input is missing or does not count: exit code 3."""
         return True
 
-    def grade(self, inputs: Inputs, outcomes: Outcomes, session: Session) -> Graded:
-        """Compute the results."""
-        raise NotImplementedError
+    def grade(self, inputs: Inputs, _outcomes: Outcomes, _session: Session) -> Graded:
+        """Compute the results, by default none but the inputs."""
+        return cast("Graded", inputs)
 
     def list_files(self, _graded: Graded) -> Iterator[OutputFile]:
         """Yield the files of results, and the reports that the options name."""
@@ -13149,9 +13149,6 @@ class PlotSummaries(Command[ScoresByFile, ScoresByFile]):
         raise_problems(problems)
         return files
 
-    def grade(self, inputs: ScoresByFile, _outcomes: Outcomes, _session: Session) -> ScoresByFile:
-        return inputs
-
     def name_stem(self, file: InputFile) -> str:
         path = Path(file.file)
         return Path(self.options.output_dir or path.parent, path.name.removesuffix(".json")).as_posix()
@@ -13186,9 +13183,6 @@ class MeasureWeb(Command[WebMetrics, WebMetrics]):
         files = [form.format(k=k) for k, form in itertools.product(metrics, (WEB_FILE, MERGED_FILE))]
         missing = [file for file in files if not os.path.lexists(file)]
         return [WarningRecord(f"{file} is not there: its metrics are left out") for file in missing]
-
-    def grade(self, inputs: WebMetrics, _outcomes: Outcomes, _session: Session) -> WebMetrics:
-        return inputs
 
     def list_files(self, metrics: WebMetrics) -> Iterator[OutputFile]:
         path = Path(self.options.folder, "web-metrics/web_metrics_results.json").as_posix()
@@ -13274,18 +13268,9 @@ class WrittenFile(NamedTuple):
     """A file of rows, most of them written by a model."""
 
     path: str
-    unit: str
     rows: dict[str, dict[str, Any]]  # question ID -> row
     failures: dict[str, str]  # what has no row -> why
     remarks: Sequence[Message] = ()
-    content: Sequence[Any] | Mapping[str, Any] = ()
-
-    def list_remarks(self) -> list[Message]:
-        if not self.failures:
-            return [*self.remarks]
-        reason = next(iter(self.failures.values()))
-        what = f"no reply, left out: {shorten_names(list(self.failures))}, e.g. {reason}"
-        return [WarningRecord(what, advice="run again with --overwrite", file=self.path), *self.remarks]
 
 
 class WriteCommand(Command[Inputs, WrittenFile]):
@@ -13293,16 +13278,22 @@ class WriteCommand(Command[Inputs, WrittenFile]):
 
     options: WriteOptions
     needs_judge = True
+    unit = ""  # what the rows of the file are
 
     def check_path(self, path: str) -> None:
         if os.path.lexists(path) and not self.options.overwrite:
             raise UsageError(f"{path} exists: --overwrite replaces it")
 
     def render(self, graded: WrittenFile) -> str:
-        return f"{graded.path}: {len(graded.rows)} {graded.unit}" if graded.rows else ""
+        return f"{graded.path}: {len(graded.rows)} {self.unit}" if graded.rows else ""
 
     def list_remarks(self, graded: WrittenFile) -> list[Message]:
-        return graded.list_remarks()
+        if not graded.failures:
+            return [*graded.remarks]
+        reason = next(iter(graded.failures.values()))
+        what = f"no reply, left out: {shorten_names(list(graded.failures))}, e.g. {reason}"
+        advice = "run again with --overwrite"
+        return [WarningRecord(what, advice=advice, file=graded.path), *graded.remarks]
 
     def is_complete(self, graded: WrittenFile) -> bool:
         return bool(graded.rows) and not graded.failures
@@ -13328,6 +13319,7 @@ class GeneratePredictions(WriteCommand[GenerateInputs]):
     options_type = GenerateOptions
     activity = "answering"
     noun = "answers"
+    unit = "predictions"
     options: GenerateOptions
 
     @property
@@ -13349,21 +13341,17 @@ class GeneratePredictions(WriteCommand[GenerateInputs]):
         self.check_path(self.path)
         problems: Problems = []
         items = read_items(options.split, problems)
-        documents: dict[str, Sentences] = {}
-        texts = {}
-        if options.pipeline != "llm":
-            for doc_id, document in read_corpus("*", problems).items():
-                documents[doc_id] = number_sentences(document)
-                texts[doc_id] = " ".join(documents[doc_id].values())
+        corpus = read_corpus("*", problems) if options.pipeline != "llm" else {}
         raise_problems(problems)
+        documents = {doc_id: number_sentences(document) for doc_id, document in corpus.items()}
+        texts = {doc_id: " ".join(sentences.values()) for doc_id, sentences in documents.items()}
         retrieved = search_texts(texts, [item.question for item in items], options.top_k)
         prompt = PIPELINES[options.pipeline]
+        max_chars = compute_room(options, prompt) if prompt else 0
         prompted = []
-        if prompt:
-            max_chars = compute_room(options, prompt)
-            for hits in retrieved:
-                found = {hit["doc_id"]: documents[hit["doc_id"]] for hit in hits}
-                prompted.append(show_documents(found, max_chars))
+        for hits in retrieved if prompt else ():
+            found = {hit["doc_id"]: documents[hit["doc_id"]] for hit in hits}
+            prompted.append(show_documents(found, max_chars))
         return GenerateInputs(items, documents, retrieved, prompted)
 
     def list_requests(self, inputs: GenerateInputs) -> Iterator[Request]:
@@ -13374,27 +13362,25 @@ class GeneratePredictions(WriteCommand[GenerateInputs]):
             yield Request(self.system, item.id, position, prompt, texts)
 
     def grade(self, inputs: GenerateInputs, outcomes: Outcomes, session: Session) -> WrittenFile:
-        options = self.options
-        written = WrittenFile(self.path, "predictions", {}, {})
+        written = WrittenFile(self.path, {}, {})
+        build_row = build_prediction if is_split(self.options.split) else build_item_row
         for position, item in enumerate(inputs.items):
-            outcome = outcomes.get(RequestId(self.system, position, PIPELINES[options.pipeline]))
+            outcome = outcomes.get(RequestId(self.system, position, PIPELINES[self.options.pipeline]))
             if isinstance(outcome, Failure):
                 written.failures[item.id] = outcome.reason
                 continue
-            row: dict[str, Any] = {"question": item.question}
-            if outcome is None:
-                row |= extract_answer(inputs, position)
+            if outcome is None:  # a search alone
+                answer = extract_answer(inputs, position)
             else:
-                row |= read_answer(outcome, inputs.prompted[position].shown) | {"model": session.model}
-            if inputs.documents:
-                row["retrieved_docs"] = inputs.retrieved[position]
-            written.rows[item.id] = row
-        is_dataset = not is_split(options.split)
-        return written._replace(content=list_items(inputs, written.rows) if is_dataset else written.rows)
+                answer = read_answer(outcome, inputs.prompted[position].shown)
+                answer["model"] = session.model
+            written.rows[item.id] = build_row(inputs, position, answer)
+        return written
 
     def list_files(self, graded: WrittenFile) -> Iterator[OutputFile]:
-        if graded.rows:
-            yield OutputFile(graded.path, functools.partial(render_results, graded.content))
+        content = graded.rows if is_split(self.options.split) else list(graded.rows.values())
+        if content:
+            yield OutputFile(graded.path, functools.partial(render_results, content))
 
 
 def read_items(path: str, problems: Problems) -> list[Item]:
@@ -13439,29 +13425,31 @@ def read_answer(written: Judgement, shown: ShownSentences) -> dict[str, Any]:
     return row
 
 
-def list_items(inputs: GenerateInputs, rows: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of a dataset with their answers, as `answers` reads them."""
-    items = []
-    for position, item in enumerate(inputs.items):
-        if item.id not in rows:
-            continue
-        row = dict(rows[item.id])
-        shown = inputs.prompted[position].shown.values() if inputs.prompted else ()
-        own = {
-            "id": item.id,
-            "question": row.pop("question"),
-            "expected_answer": item.accepted[0],
-            "generated_answer": row.pop("answer"),
-            "expected_options": item.accepted[1:],
-            "category": item.category,
-            "keywords": item.keywords,
-            "expected_sources": item.expected_sources,
-            "sources": [document["doc_id"] for document in row.pop("retrieved_docs", ())],
-            "context": [inputs.documents[doc_id][sentence_id] for doc_id, sentence_id in shown],
-        }
-        row.pop("evidence_sentences", None)
-        items.append({name: value for name, value in own.items() if value} | row)
-    return items
+def build_prediction(inputs: GenerateInputs, position: int, answer: Fields) -> Fields:
+    row = {"question": inputs.items[position].question, **answer}
+    if inputs.documents:
+        row["retrieved_docs"] = inputs.retrieved[position]
+    return row
+
+
+def build_item_row(inputs: GenerateInputs, position: int, answer: Fields) -> Fields:
+    """Return a row of a dataset with its answer, as `answers` reads it."""
+    item = inputs.items[position]
+    shown = inputs.prompted[position].shown.values() if inputs.prompted else ()
+    own = {
+        "id": item.id,
+        "question": item.question,
+        "expected_answer": item.accepted[0],
+        "generated_answer": answer.pop("answer"),
+        "expected_options": item.accepted[1:],
+        "category": item.category,
+        "keywords": item.keywords,
+        "expected_sources": item.expected_sources,
+        "sources": [hit["doc_id"] for hit in inputs.retrieved[position]],
+        "context": [inputs.documents[doc_id][sentence_id] for doc_id, sentence_id in shown],
+    }
+    answer.pop("evidence_sentences", None)
+    return {name: value for name, value in own.items() if value} | answer
 
 
 def compute_room(options: JudgeOptions, prompt: str) -> float:
@@ -13561,6 +13549,7 @@ class DraftQuestions(WriteCommand[DraftInputs]):
     options_type = DraftOptions
     activity = "drafting"
     noun = "drafts"
+    unit = "questions"
     options: DraftOptions
     journal_file = "drafted_questions_judgements.jsonl"
 
@@ -13596,7 +13585,7 @@ class DraftQuestions(WriteCommand[DraftInputs]):
                 yield Request(kind, doc_id, next(positions), "draft", texts, number)
 
     def grade(self, inputs: DraftInputs, outcomes: Outcomes, session: Session) -> WrittenFile:
-        written = WrittenFile(self.options.out, "questions", {}, {})
+        written = WrittenFile(self.options.out, {}, {})
         dropped: dict[str, list[str]] = defaultdict(list)  # rule -> drafts
         for request in self.list_requests(inputs):
             name = f"{request.item_id} {request.system}"
