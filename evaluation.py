@@ -12646,16 +12646,13 @@ def describe_reliability(pair: Agreement, *, is_grade: bool) -> list[str]:
     gap = pair.means["people_minus_judge"]
     if gap.value is None:
         return lines
+    is_strict = gap.value > 0
     points = abs(gap.value) * 100 * ANSWER_WEIGHT / TOP_SCORE
-    direction = "lower" if gap.value > 0 else "higher"
-    shift = f"On average the judge is {abs(gap.value):.2f} {direction} than people"
+    shift = f"On average the judge is {abs(gap.value):.2f} {'lower' if is_strict else 'higher'} than people"
     lines.append(f"{shift}: {points:.1f} of 100 points of a grade." if is_grade else f"{shift}.")
     low, high = gap.interval or (0, 0)
     if is_grade and abs(gap.value) > MAX_SHIFT and (low > 0 or high < 0):
-        manner = "strict" if gap.value > 0 else "kind"
-        effect = "low" if gap.value > 0 else "high"
-        grades = f"grades by its scores are too {effect}, by about {points:.0f} of 100 points"
-        lines.append(f"The judge is too {manner}: {grades}.")
+        lines.append(f"The judge is too {'strict' if is_strict else 'kind'} to grade by its scores alone.")
     weight = format_number(pair.counts["judge_weight"], 2)
     of_all = f"of all {pair.counts['answers_judged']} judged answers"
     lines.append(f"People's mean: {of_all}, from its scores (weight {weight}) and the labels.")
@@ -13299,18 +13296,18 @@ class WriteCommand(Command[Inputs, WrittenFile]):
         return bool(graded.rows) and not graded.failures
 
 
-class Prompted(NamedTuple):
-    """The documents that a model sees with a question."""
+class AskedItem(NamedTuple):
+    """A question, what a search found for it, and the sentences of that which a model sees."""
 
-    text: str
-    shown: ShownSentences
+    item: Item
+    retrieved: Sequence[RetrievedRow]
+    sources: str = ""  # as the prompt has them
+    shown: ShownSentences = MappingProxyType({})
 
 
 class GenerateInputs(NamedTuple):
-    items: Sequence[Item]
     documents: Mapping[str, Sentences]  # to search in
-    retrieved: Sequence[Sequence[RetrievedRow]]  # for each item
-    prompted: Sequence[Prompted]  # for each item, if a model is asked
+    asked: Sequence[AskedItem]
 
 
 class GeneratePredictions(WriteCommand[GenerateInputs]):
@@ -13333,6 +13330,10 @@ class GeneratePredictions(WriteCommand[GenerateInputs]):
         return name_for_file(name or DEFAULT_JUDGE_MODEL)
 
     @property
+    def prompt(self) -> str:
+        return PIPELINES[self.options.pipeline]
+
+    @property
     def path(self) -> str:
         return PREDICTIONS_FILE.format(split=Path(self.options.split).with_suffix(""), system=self.system)
 
@@ -13346,35 +13347,34 @@ class GeneratePredictions(WriteCommand[GenerateInputs]):
         documents = {doc_id: number_sentences(document) for doc_id, document in corpus.items()}
         texts = {doc_id: " ".join(sentences.values()) for doc_id, sentences in documents.items()}
         retrieved = search_texts(texts, [item.question for item in items], options.top_k)
-        prompt = PIPELINES[options.pipeline]
-        max_chars = compute_room(options, prompt) if prompt else 0
-        prompted = []
-        for hits in retrieved if prompt else ():
-            found = {hit["doc_id"]: documents[hit["doc_id"]] for hit in hits}
-            prompted.append(show_documents(found, max_chars))
-        return GenerateInputs(items, documents, retrieved, prompted)
+        asked = []
+        for item, hits in zip(items, retrieved, strict=True):
+            row = AskedItem(item, hits)
+            if self.prompt:
+                found = {hit["doc_id"]: documents[hit["doc_id"]] for hit in hits}
+                sources, shown = show_documents(found, compute_room(options, self.prompt))
+                row = AskedItem(item, hits, sources, shown)
+            asked.append(row)
+        return GenerateInputs(documents, asked)
 
     def list_requests(self, inputs: GenerateInputs) -> Iterator[Request]:
-        prompt = PIPELINES[self.options.pipeline]
-        for position, prompted in enumerate(inputs.prompted):
-            item = inputs.items[position]
-            texts = {"question": item.question, "sources": prompted.text}
-            yield Request(self.system, item.id, position, prompt, texts)
+        for position, row in enumerate(inputs.asked if self.prompt else ()):
+            texts = {"question": row.item.question, "sources": row.sources}
+            yield Request(self.system, row.item.id, position, self.prompt, texts)
 
     def grade(self, inputs: GenerateInputs, outcomes: Outcomes, session: Session) -> WrittenFile:
         written = WrittenFile(self.path, {}, {})
         build_row = build_prediction if is_split(self.options.split) else build_item_row
-        for position, item in enumerate(inputs.items):
-            outcome = outcomes.get(RequestId(self.system, position, PIPELINES[self.options.pipeline]))
+        for position, row in enumerate(inputs.asked):
+            outcome = outcomes.get(RequestId(self.system, position, self.prompt))
             if isinstance(outcome, Failure):
-                written.failures[item.id] = outcome.reason
+                written.failures[row.item.id] = outcome.reason
                 continue
             if outcome is None:  # a search alone
-                answer = extract_answer(inputs, position)
+                answer = extract_answer(inputs.documents, row)
             else:
-                answer = read_answer(outcome, inputs.prompted[position].shown)
-                answer["model"] = session.model
-            written.rows[item.id] = build_row(inputs, position, answer)
+                answer = {**read_answer(outcome, row.shown), "model": session.model}
+            written.rows[row.item.id] = build_row(inputs.documents, row, answer)
         return written
 
     def list_files(self, graded: WrittenFile) -> Iterator[OutputFile]:
@@ -13397,18 +13397,17 @@ def read_items(path: str, problems: Problems) -> list[Item]:
     return items
 
 
-def extract_answer(inputs: GenerateInputs, position: int) -> dict[str, Any]:
+def extract_answer(documents: Mapping[str, Sentences], asked: AskedItem) -> Fields:
     """Answer with the best sentences of the best document, in their order."""
-    retrieved = inputs.retrieved[position]
-    sentences = inputs.documents[retrieved[0]["doc_id"]] if retrieved else {}
-    hits = search_texts(sentences, [inputs.items[position].question], TOP_SENTENCES)[0]
+    sentences = documents[asked.retrieved[0]["doc_id"]] if asked.retrieved else {}
+    [hits] = search_texts(sentences, [asked.item.question], TOP_SENTENCES)
     best = {hit["doc_id"] for hit in hits}
     chosen = [sentence_id for sentence_id in sentences if sentence_id in best]
     answer = " ".join(sentences[sentence_id] for sentence_id in chosen)
     return {"answer": answer, "evidence_sentences": chosen}
 
 
-def read_answer(written: Judgement, shown: ShownSentences) -> dict[str, Any]:
+def read_answer(written: Judgement, shown: ShownSentences) -> Fields:
     """Return the fields of a prediction that a model has written. Of several documents it cites one."""
     value = written.value or {}
     reply = written.reply or Reply()
@@ -13425,17 +13424,14 @@ def read_answer(written: Judgement, shown: ShownSentences) -> dict[str, Any]:
     return row
 
 
-def build_prediction(inputs: GenerateInputs, position: int, answer: Fields) -> Fields:
-    row = {"question": inputs.items[position].question, **answer}
-    if inputs.documents:
-        row["retrieved_docs"] = inputs.retrieved[position]
-    return row
+def build_prediction(documents: Mapping[str, Sentences], asked: AskedItem, answer: Fields) -> Fields:
+    retrieved = {"retrieved_docs": asked.retrieved} if documents else {}
+    return {"question": asked.item.question, **answer, **retrieved}
 
 
-def build_item_row(inputs: GenerateInputs, position: int, answer: Fields) -> Fields:
+def build_item_row(documents: Mapping[str, Sentences], asked: AskedItem, answer: Fields) -> Fields:
     """Return a row of a dataset with its answer, as `answers` reads it."""
-    item = inputs.items[position]
-    shown = inputs.prompted[position].shown.values() if inputs.prompted else ()
+    item = asked.item
     own = {
         "id": item.id,
         "question": item.question,
@@ -13445,8 +13441,8 @@ def build_item_row(inputs: GenerateInputs, position: int, answer: Fields) -> Fie
         "category": item.category,
         "keywords": item.keywords,
         "expected_sources": item.expected_sources,
-        "sources": [hit["doc_id"] for hit in inputs.retrieved[position]],
-        "context": [inputs.documents[doc_id][sentence_id] for doc_id, sentence_id in shown],
+        "sources": [hit["doc_id"] for hit in asked.retrieved],
+        "context": [documents[doc_id][sentence_id] for doc_id, sentence_id in asked.shown.values()],
     }
     answer.pop("evidence_sentences", None)
     return {name: value for name, value in own.items() if value} | answer
@@ -13459,7 +13455,7 @@ def compute_room(options: JudgeOptions, prompt: str) -> float:
     return (settings.tokens_per_minute * PROMPT_SHARE - reply_tokens) * CHARS_PER_TOKEN
 
 
-def show_documents(documents: Mapping[str, Sentences], max_chars: float) -> Prompted:
+def show_documents(documents: Mapping[str, Sentences], max_chars: float) -> tuple[str, ShownSentences]:
     """Return the documents as a prompt has them, with as many sentences as fit."""
     lines = []
     shown = {}
@@ -13472,7 +13468,7 @@ def show_documents(documents: Mapping[str, Sentences], max_chars: float) -> Prom
             if max_chars >= 0:
                 shown[name] = (doc_id, sentence_id)
                 lines.append(f"{name}: {join_words(text)}")
-    return Prompted("\n".join(lines), shown)
+    return "\n".join(lines), shown
 
 
 def number_sentences(document: Document) -> Sentences:

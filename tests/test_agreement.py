@@ -814,7 +814,7 @@ MEANINGS = {  # people's scores -> starts of the sentences on what they mean for
     "the other way round": ([2, 4, 1, 3, 2, 5], ["Kappa is below 0.4: "]),
     "a level lower": (
         [3, 1, 4, 2, 3, None, 4],
-        ["The judge is too kind: grades by its scores are too high, by about 10 of 100 points."],
+        ["The judge is too kind to grade by its scores alone."],
     ),
     "lower, on three documents": ([2, 1, 3], []),
     "higher, on two documents": ([5, 4], []),
@@ -822,7 +822,7 @@ MEANINGS = {  # people's scores -> starts of the sentences on what they mean for
         [5, 5, None, 5, 5, 4, None, 5],
         [
             "Kappa is below 0.4: ",
-            "The judge is too strict: grades by its scores are too low, by about 20 of 100 ",
+            "The judge is too strict to grade by its scores alone.",
         ],
     ),
 }
