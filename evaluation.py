@@ -12836,11 +12836,9 @@ total."""
         files = [read_summaries(path, gold, self.options, problems) for path in paths]
         raise_problems(problems)
         repeated = find_repeated(file.system.name for file in files)
-        for position, file in enumerate(files):
-            name = file.system.name
-            if name in repeated:
-                system = msgspec.structs.replace(file.system, name=f"{name} {file.system.file.file}")
-                files[position] = file._replace(system=system)
+        for file in files:
+            if file.system.name in repeated:
+                file.system.name += f" {file.system.file.file}"
         files.sort(key=lambda file: (file.kind == "merged", file.k))
         files = [file for file in files if file.system.answers or file.n_skipped]
         if not files:
