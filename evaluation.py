@@ -12568,11 +12568,10 @@ def measure_people(
     counted = Counter(flatten(labels[key] for key in dict.fromkeys(keys) if key in labels))
     common = counted.most_common(1)[0] if counted else None
     raters = list(zip(*ratings, strict=True))
-    n_all = len(judge.rows) + len(judge.certain)
     counts: dict[str, Any] = {
         "krippendorff_alpha": krippendorff_alpha(raters, LEVELS[kind][1]) if gaps else None,
         "raters": sum(set(given) != {None} for given in raters[1:]),
-        "answers_judged": n_all,
+        "answers_judged": len(judge.rows) + len(judge.certain),
         "most_common_label": common[0] if common else None,
         "most_common_label_share": common[1] / counted.total() if common else None,
         "judge_weight": None,
@@ -12586,15 +12585,20 @@ def measure_people(
     human = list_drawn_labels(judge.rows, keys, labels)
     corrected = corrected_mean(scores, human, [row.cluster for row in judge.rows], bounds=bounds)
     counts["judge_weight"] = corrected.lambda_
-    estimate, low, high = [
-        value if value is None else (value * len(scores) + sum(judge.certain)) / n_all
-        for value in corrected[:3]
-    ]
-    ends = None if low is None or high is None else Interval(low, high)
     return counts, {
         "people_minus_judge": Mean(compute_average(gaps), interval, len(gaps)),
-        "people_mean": Mean(estimate, ends, n_all),
+        "people_mean": add_certain(corrected, len(scores), judge.certain),
     }
+
+
+def add_certain(corrected: CorrectedMean, n: int, certain: Sequence[float]) -> Mean:
+    """Return people's mean of `n` answers and of those whose score is certain."""
+    n_all = n + len(certain)
+    estimate, low, high = [
+        value if value is None else (value * n + sum(certain)) / n_all for value in corrected[:3]
+    ]
+    ends = None if low is None or high is None else Interval(low, high)
+    return Mean(estimate, ends, n_all)
 
 
 def list_drawn_labels(
@@ -12619,7 +12623,7 @@ def list_drawn_labels(
 
 def find_scale(ratings: Collection[float], kind: str) -> ScoreRange | None:
     """Return the ends of the scale: shares and verdicts are from 0 to 1, others levels from 1 to 5."""
-    if kind == "correct" or not ratings or (min(ratings) >= 0 and max(ratings) <= 1):
+    if kind == "correct" or (min(ratings) >= 0 and max(ratings) <= 1):
         return 0, 1
     levels = (min(LEVEL_SCORES.values()), TOP_SCORE)
     return levels if min(ratings) >= levels[0] and max(ratings) <= levels[1] else None
