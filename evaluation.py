@@ -10017,8 +10017,10 @@ HYBRID_REJECTS = 0.5  # below it is wrong
 SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
 USUAL_JUDGE_TOP = 5  # Of more files the best are judged.
 DEFAULT_METHODS = ("exact", "keyword", "f1")
-TUNING_OPTIONS = ("threshold", "validation", "embedding_model")
-SETUP_OPTIONS = ("methods", "protocol", "normalize", *TUNING_OPTIONS, "judge_top", "repeats")
+SETUP_OPTIONS = (
+    *("methods", "protocol", "normalize", "threshold", "validation", "embedding_model"),
+    *("judge_top", "repeats"),
+)
 COLUMN_FIELDS = ("rows", "system", *(name for name in Item.__struct_fields__ if name != "extra"))
 ANSWER_COLUMNS = (
     *("id", "category", "input", "gold", "prediction", "correct", "reasoning", "decision_method", "failure"),
@@ -10085,13 +10087,12 @@ class ItemAnswer(Answer):
     @property
     def texts(self) -> dict[str, str]:
         """The texts of a prompt."""
-        item = self.item
-        several = "\n".join(["Any of these:", *item.accepted])
-        context = "\n\n".join(item.context)
+        accepted = self.item.accepted
+        context = "\n\n".join(self.item.context)
         return {
-            "question": item.question or NOT_GIVEN,
-            "gold": several if len(item.accepted) > 1 else "".join(item.accepted),
-            "answer": item.prediction[:MAX_ANSWER_CHARS],
+            "question": self.item.question or NOT_GIVEN,
+            "gold": "\n".join(["Any of these:", *accepted]) if len(accepted) > 1 else self.gold,
+            "answer": self.item.prediction[:MAX_ANSWER_CHARS],
             "context": context,
             "web": context or "(none)",
         }
@@ -10104,12 +10105,11 @@ ItemSystem: TypeAlias = GradedSystem[ItemAnswer]
 
 
 def build_item_answer(item: Item, similarity: float = 0.0) -> ItemAnswer:
-    gold = "".join(item.accepted[:1])
     return ItemAnswer(
         item,
         similarity,
         id=item.id,
-        item_key=(fold_text(item.question), gold),
+        item_key=(fold_text(item.question), "".join(item.accepted[:1])),
         cluster=tuple(item.expected_sources) or fold_text(item.question or item.id),
     )
 
@@ -10254,11 +10254,10 @@ def compute_similarities(items: Sequence[Item], model: Any) -> list[float]:
     vectors = dict(zip(texts, matrix / norms, strict=True))
     similarities = []
     for item in items:
-        similarity = 0.0
+        cosines = np.zeros(1)
         if not is_blank(item.prediction):
             cosines = np.array([vectors[text] for text in item.accepted]) @ vectors[item.prediction]
-            similarity = float(np.clip(cosines.max(), 0.0, 1.0))
-        similarities.append(similarity)
+        similarities.append(float(np.clip(cosines.max(), 0.0, 1.0)))
     return similarities
 
 
@@ -10268,8 +10267,8 @@ def load_embedding_model(name: str, needed_by: str) -> Any:
         return package.SentenceTransformer(name, local_files_only=True)
     except Exception as error:  # the package raises many types
         reason = cut_text((str(error).strip() or type(error).__name__).splitlines()[0])
-    advice = f"name its folder, or download it once: SentenceTransformer({name!r}) in Python"
-    raise UsageError(f"the embedding model {name} is not on this machine ({reason}); {advice}")
+        advice = f"name its folder, or download it once: SentenceTransformer({name!r}) in Python"
+        raise UsageError(f"the embedding model {name} is not on this machine ({reason}); {advice}") from None
 
 
 class Tuning(NamedTuple):
@@ -10281,7 +10280,6 @@ class Tuning(NamedTuple):
     document: Mapping[str, Any]  # as the results have it
 
     def includes(self, answer: ItemAnswer) -> bool:
-        """Return whether the threshold was chosen on this answer."""
         has_basis = answer.item.label is not None or not self.by_labels
         return has_basis and answer.topic in self.topics
 
@@ -10310,8 +10308,8 @@ def choose_threshold(answers: Sequence[ItemAnswer], options: AnswerOptions) -> T
         "other_rows": len(candidates) - len(tuned),
     }
     if not labelled:
-        proxy = f"a similarity above {PROXY_SIMILARITY} counted as correct"
-        document["figures_reason"] = f"no person's labels: {proxy}"
+        reason = f"no person's labels: a similarity above {PROXY_SIMILARITY} counted as correct"
+        document["figures_reason"] = reason
     elif not others:
         document["figures_reason"] = "no other rows"
     return Tuning(best, chosen, bool(labelled), document)
@@ -10438,11 +10436,10 @@ def explain_answers() -> str:
         "context, sources": f"{names['context']}; expected_sources, sources",
         "other": "keywords; category; correct (a person's yes or no); model; latency_ms, input_tokens, "
         "output_tokens",
+        "presets": f"of --columns, for files of these programs: {', '.join(PRESETS)}",
     }
     for field, text in fields.items():
         rows.append(textwrap.fill(f"  {field:18} {text}", CONSOLE_WIDTH, subsequent_indent=" " * 21))
-    text = f"  {'presets':18} of --columns, for files of these programs: {', '.join(PRESETS)}"
-    rows.append(textwrap.fill(text, CONSOLE_WIDTH, subsequent_indent=" " * 21))
     return "\n".join(rows)
 
 
@@ -10498,7 +10495,6 @@ class GradedAnswers(NamedTuple):
     inputs: AnswerInputs
     session: Session  # without a model if nothing is judged
     why_not: str  # why nothing was judged; then no answer has a score by a criterion
-    table: Table
     systems: Sequence[ItemSystem]  # the best first
     differences: Sequence[Difference]
     ranked_by: str  # the measure
@@ -10509,8 +10505,8 @@ class GradedAnswers(NamedTuple):
 
     @property
     def measured(self) -> list[str]:
-        columns = set().union(*(scores.values for scores in self.table.systems.values()))
-        return [measure.name for measure in self.inputs.study.measures if measure.name in columns]
+        names = set(flatten(map(list_measured, self.systems)))
+        return [measure.name for measure in self.inputs.study.measures if measure.name in names]
 
     def is_asked(self, system: ItemSystem) -> bool:
         return system.title in self.inputs.study.asked
@@ -10563,18 +10559,9 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
             check_results(options, files, results, stem, setup)  # Loading an embedding model takes longer.
         systems, tuning = score_without_judge(files, options, scales)
         choice = choose_asked(systems, options, scales)
-        study = Study(
-            systems=choice.systems,
-            measures=scales.measures,
-            compared=scales.compared,
-            criteria=scales.criteria,
-            asked=choice.asked,
-            facets={"category": attrgetter("item.category")},
-            failures_count=False,
-        )
         return AnswerInputs(
             options=options,
-            study=study,
+            study=build_answer_study(scales, choice),
             files=results,
             readings={file.name: file.reading for file in files if file.reading},
             setup=setup,
@@ -10626,26 +10613,19 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
             session = msgspec.structs.replace(session, model="")
             outcomes = {}
         group = grade_group(study, study.systems, outcomes, session, expects_model=not why_not)
+        complete = {}  # A mean of the judged answers alone gives no rank, and meets no threshold.
+        for system in group.systems:
+            incomplete = group.table.systems[system.name].obstacles
+            complete[system.title] = {**system.means, **dict.fromkeys(incomplete, NO_MEAN)}
+        ranked_by, ranks = rank_answers(inputs.scales, complete)
         systems = [add_unjudged_means(study, system) for system in group.systems]
-        columns = set().union(*(scores.values for scores in group.table.systems.values()))
-        compared = [inputs.scales.protocol.name, *[measure.name for measure in study.compared]]
-        ranked_by = next((name for name in compared if name in columns), "")
-        obstacles = {name: scores.obstacles for name, scores in group.table.systems.items()}
-        complete = [system for system in systems if ranked_by not in obstacles[system.name]]
-        ranks: dict[str, int | None] = dict.fromkeys((system.title for system in systems), None)
-        ranks |= rank_by_mean(complete, ranked_by)
         systems.sort(key=lambda system: ranks[system.title] or math.inf)
         changes_since = find_changes(study, group, inputs.runs, inputs.gate, needs_all=True)
-        means = {}
-        for system in systems:  # A mean of the judged answers alone is none to compare with a threshold.
-            incomplete = dict.fromkeys(obstacles[system.name], NO_MEAN)
-            means[system.title] = {**system.means, **incomplete}
-        thresholds = check_means(self.options, means, study.measures, needs_all=True)
+        thresholds = check_means(self.options, complete, study.measures, needs_all=True)
         graded = GradedAnswers(
             inputs=inputs,
             session=session,
             why_not=why_not,
-            table=group.table,
             systems=systems,
             differences=group.differences,
             ranked_by=ranked_by,
@@ -10696,6 +10676,17 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
         return graded.is_complete
 
 
+def rank_answers(
+    scales: AnswerScales, means: Mapping[str, Mapping[str, Mean]]
+) -> tuple[str, dict[str, int | None]]:
+    """Return the measure that systems are ranked by, and the rank of each."""
+    measured = set(flatten(means.values()))
+    names = [scales.protocol.name, *[measure.name for measure in scales.compared]]
+    ranked_by = next((name for name in names if name in measured), "")
+    values = {title: own_means.get(ranked_by, NO_MEAN).value for title, own_means in means.items()}
+    return ranked_by, rank_systems(values)
+
+
 def add_unjudged_means(study: Study[ItemAnswer], system: ItemSystem) -> ItemSystem:
     """Return a system whose means say what it is not judged by."""
     means = dict(system.means)
@@ -10705,12 +10696,8 @@ def add_unjudged_means(study: Study[ItemAnswer], system: ItemSystem) -> ItemSyst
     return msgspec.structs.replace(system, means=means)
 
 
-def rank_by_mean(systems: Iterable[System[ItemAnswer] | ItemSystem], measure: str) -> dict[str, int | None]:
-    averages = {}
-    for system in systems:
-        known = [answer.scores[measure] for answer in system.answers if measure in answer.scores]
-        averages[system.title] = compute_average(known)
-    return rank_systems(averages)
+def list_measured(system: ItemSystem) -> list[str]:
+    return [name for name, mean in system.means.items() if mean.is_judged]
 
 
 # -- What answers are scored by
@@ -10824,16 +10811,14 @@ def score_without_judge(
     answers = list(map(build_item_answer, items, similarities))
     tuning = choose_threshold(answers, options) if "semantic_dynamic" in scales.methods else None
     limits = Thresholds(options.normalize, options.threshold, tuning.threshold if tuning else 0.0)
-    scorers = {
-        name: METHODS[name].score for name in scales.rankers
-    }  # These include all methods without a judge.
     remaining = iter(answers)
     systems = []
     for file in files:
         own_answers = list(itertools.islice(remaining, len(file.items)))
         has_sources = any(item.sources for item in file.items)  # Otherwise recall is not measured.
         for answer in own_answers:
-            for name, score in scorers.items():
+            for name in scales.rankers:  # These include all methods without a judge.
+                score = METHODS[name].score
                 if score:
                     answer.scores[name] = score(answer, limits)
             answer.scores |= measure_item(answer.item, has_sources)
@@ -10863,7 +10848,10 @@ def choose_asked(
         return Choice(systems, len(systems) if scales.criteria else 0)
     choice = Choice(systems, len(systems))
     for name in scales.rankers:
-        ranks = rank_by_mean(choice.systems, name)
+        averages = {}
+        for system in choice.systems:
+            averages[system.title] = compute_average([answer.scores[name] for answer in system.answers])
+        ranks = rank_systems(averages)
         best = sorted(choice.systems, key=lambda system: ranks[system.title] or math.inf)
         is_clear = len({ranks[system.title] for system in best[limit - 1 : limit + 1]}) == 2
         choice = choice._replace(systems=best)
@@ -10872,6 +10860,18 @@ def choose_asked(
         if is_clear:
             break
     return choice
+
+
+def build_answer_study(scales: AnswerScales, choice: Choice) -> Study[ItemAnswer]:
+    return Study(
+        systems=choice.systems,
+        measures=scales.measures,
+        compared=scales.compared,
+        criteria=scales.criteria,
+        asked=choice.asked,
+        facets={"category": attrgetter("item.category")},
+        failures_count=False,
+    )
 
 
 # -- Reading
@@ -11274,12 +11274,8 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
     columns = list_item_columns(graded, system)
     rows = []
     for answer in system.answers:
-        row = {}
-        for column in columns:
-            cell = column.get(answer)
-            if cell is not None or column.name not in OPTIONAL_COLUMNS:
-                row[column.name] = cell
-        rows.append(row)
+        cells = {column.name: column.get(answer) for column in columns}
+        rows.append({k: cell for k, cell in cells.items() if cell is not None or k not in OPTIONAL_COLUMNS})
     results: dict[str, Any] = {
         "configuration": system.title,
         "setup": inputs.setup,
@@ -11319,7 +11315,8 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
 def list_item_columns(graded: GradedAnswers, system: ItemSystem) -> list[Column]:
     """Return the columns of what results, CSV and page say of an answer."""
     scales = graded.inputs.scales
-    measured = list(graded.table.systems[system.title].values)
+    measured = list_measured(system)
+    tuning = graded.inputs.tuning
     is_asked = graded.is_asked(system)
     by_protocol = is_asked and scales.uses_protocol
     decide = functools.partial(decide_answer, scales, by_protocol)
@@ -11339,7 +11336,7 @@ def list_item_columns(graded: GradedAnswers, system: ItemSystem) -> list[Column]
         Column("scores", lambda answer: {name: answer.scores.get(name) for name in measured}),
     ]
     columns += [Column(name, functools.partial(get_field, name)) for name in OPTIONAL_FIELDS]
-    columns.append(Column("tuned", functools.partial(get_tuned, graded.inputs.tuning)))
+    columns.append(Column("tuned", lambda answer: bool(tuning and tuning.includes(answer)) or None))
     if not is_asked:
         return columns
     if by_protocol:
@@ -11352,7 +11349,9 @@ def list_item_columns(graded: GradedAnswers, system: ItemSystem) -> list[Column]
         columns.append(Column("faithful_to", lambda answer: basis[answer.has_context]))
     for criterion in scales.own_criteria:
         columns += list_judge_columns(criterion, has_repeats=graded.session.repeats > 1)
-        columns.append(build_failure_column(criterion))
+        name = f"{criterion.name}_failure"
+        explain = functools.partial(ItemAnswer.explain_failures, criteria=[criterion])
+        columns.append(Column(name, explain, csv=name, title=name))
     return columns
 
 
@@ -11363,15 +11362,6 @@ OPTIONAL_COLUMNS = ("flags", "tuned", *OPTIONAL_FIELDS)  # left out of rows that
 def get_field(name: str, answer: ItemAnswer) -> Any:
     value = getattr(answer.item, name)
     return None if value in ("", []) else value
-
-
-def build_failure_column(criterion: Criterion) -> Column:
-    name = f"{criterion.name}_failure"
-    return Column(name, lambda answer: answer.explain_failures([criterion]), csv=name, title=name)
-
-
-def get_tuned(tuning: Tuning | None, answer: ItemAnswer) -> bool | None:
-    return True if tuning and tuning.includes(answer) else None
 
 
 def get_judge_scores(answer: ItemAnswer, protocol: Criterion) -> dict[str, float] | None:
@@ -11526,10 +11516,6 @@ def describe_answers(graded: GradedAnswers, system: ItemSystem) -> Iterator[str]
         yield f"BLEU's tokens: {results['bleu_tokens']}"
 
 
-def list_origin_lines(graded: GradedAnswers) -> list[str]:
-    return list(dict.fromkeys(flatten(system.provenance for system in graded.systems)))
-
-
 def build_answer_report(graded: GradedAnswers) -> Report:
     measures = graded.inputs.study.measures
     ranked: list[MeansRow] = []
@@ -11543,7 +11529,8 @@ def build_answer_report(graded: GradedAnswers) -> Report:
         lines += prefix_lines(system.title, describe_answers(graded, system))
     if FAITHFULNESS in graded.measured:
         lines.append(f"{FAITHFULNESS}: {ITEM_SHARES[FAITHFULNESS]}")
-    lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *list_origin_lines(graded)]
+    provenance = dict.fromkeys(flatten(system.provenance for system in graded.systems))
+    lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *provenance]
     by_category.sort(key=lambda row: row[0][:2])
     warnings = flatten(document["warnings"] for document in graded.documents.values())
     overview = build_means_part("Answer evaluation results", ["Rank", "Configuration"], ranked, measures, 2)
