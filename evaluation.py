@@ -10378,7 +10378,6 @@ class StudyOptions(Options):
     )
     generator: str | None = option(None, "the model that gave the answers", metavar="MODEL")
     auto_diverse_judge: bool = option(False, "choose a judge of another family than the generator")
-    reference_check: bool = option(False, "grade the gold answers: all must be perfect")
 
 
 class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
@@ -10414,7 +10413,7 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
 
     @property
     def needs_gold(self) -> bool:
-        return bool(self.methods) or self.reference_check
+        return bool(self.methods)
 
     @property
     def methods(self) -> list[str]:
@@ -10515,7 +10514,7 @@ class GradedAnswers(NamedTuple):
     def is_complete(self) -> bool:
         pairs = itertools.product(self.inputs.study.criteria, self.systems)
         is_judged = not any(system.find_missing(criterion) for criterion, system in pairs)
-        return self.inputs.has_all and is_judged and not (self.why_not or list_imperfect(self))
+        return self.inputs.has_all and is_judged and not self.why_not
 
 
 class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
@@ -10637,13 +10636,10 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
         return graded._replace(documents={row.title: build_answer_results(graded, row) for row in systems})
 
     def list_files(self, graded: GradedAnswers) -> Iterator[OutputFile]:
-        options = self.options
-        if options.reference_check:
-            return
         for name, document in graded.documents.items():
             yield OutputFile(graded.inputs.files[name], functools.partial(render_results, document))
         report = add_gate(build_answer_report(graded), graded.checks)
-        yield from list_report_files(report, graded.inputs.report_stem, options.report)
+        yield from list_report_files(report, graded.inputs.report_stem, self.options.report)
 
     def collect_results(self, graded: GradedAnswers) -> Results:
         means = {system.title: system.means for system in graded.systems}
@@ -10651,17 +10647,10 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
         return Results(graded.documents, means, graded.inputs.study.measures, report, graded.differences)
 
     def render(self, graded: GradedAnswers) -> str:
-        if not self.options.reference_check:
-            return render_text(build_answer_report(graded).parts)
-        imperfect = list_imperfect(graded)
-        if imperfect:
-            return f"Reference check failed: {len(imperfect)} scores of gold answers are not perfect"
-        if graded.why_not:
-            return f"Reference check not finished: {graded.why_not}"
-        return "Reference check passed"
+        return render_text(build_answer_report(graded).parts)
 
     def list_remarks(self, graded: GradedAnswers) -> list[Message]:
-        lines: list[Message] = [*prefix_lines("not perfect", list_imperfect(graded)[:MAX_NAMES_SHOWN])]
+        lines: list[Message] = []
         model = graded.session.model
         if model not in ("", graded.inputs.model):  # A successor has judged.
             lines += warn_about_family(model, graded.inputs.generators)
@@ -10915,9 +10904,6 @@ def read_answer_files(options: AnswerOptions, problems: Problems) -> list[Answer
         if len(own_keys) < n_questions:
             lacks = f"lacks {n_questions - len(own_keys)} of the {n_questions} questions of all files"
             warnings.append(WarningRecord(f"{name}: {lacks}: its means are over the others"))
-        if options.reference_check:
-            for item in file.items:
-                item.prediction = item.accepted[0]
         named.append(file._replace(name=name, warnings=warnings))
     return named
 
@@ -11137,10 +11123,9 @@ def check_layout(
         names = f"{', '.join(Item.aliases['gold'])}, answer or ground_truths"
         advice = "name it with --columns gold=, or use --criteria"
         problems.append(rows[0].report(f"no gold answer, as {names}; found {found}; {advice}"))
-    elif "prediction" not in layout.columns and not options.reference_check:
+    elif "prediction" not in layout.columns:
         names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
-        advice = "see generate, --reference-check and --columns"
-        text = f"no row has a system's answer, as {names}; found {found}: {advice}"
+        text = f"no row has a system's answer, as {names}; found {found}: see generate and --columns"
         problems.append(Problem(file.name, text, 1))
 
 
@@ -11237,7 +11222,7 @@ def check_results(
     read = set(map(os.path.realpath, [*inputs, *filter(None, [options.baseline])]))
     for name in find_repeated([*map(os.path.realpath, paths), *read]):
         raise UsageError(f"{name} would be written twice, or over a file that is read: rename one")
-    if options.overwrite or options.dry_run or options.reference_check:
+    if options.overwrite or options.dry_run:
         return
     reports = [f"{report_stem}.{form}" for form in options.report]
     is_done = all(map(os.path.exists, [*paths, *reports]))
@@ -11470,20 +11455,6 @@ def list_answer_warnings(graded: GradedAnswers, system: ItemSystem) -> Iterator[
     if graded.inputs.study.criteria and reason:
         names = ", ".join(criterion.name for criterion in graded.inputs.study.criteria)
         yield WarningRecord(f"{names}: not judged: {reason}", file=system.name)
-
-
-def list_imperfect(graded: GradedAnswers) -> list[str]:
-    """Return the scores of gold answers that were graded as answers and are below 1."""
-    options = graded.inputs.options
-    found = []
-    for system, method in itertools.product(
-        graded.systems if options.reference_check else (), options.methods
-    ):
-        for answer in system.answers:
-            value = answer.scores.get(method, 1.0)
-            if value < 1 - 1e-6:
-                found.append(f"{system.name}: {answer.id}: {method} {value:.3f}")
-    return found
 
 
 # -- The report

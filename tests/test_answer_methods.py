@@ -123,7 +123,7 @@ def no_gold(found: str, place: str = ": [0]") -> str:
 NOT_UTF8 = "; save as UTF-8, a spreadsheet as CSV UTF-8"
 NO_ANSWER = (
     f"no row has a system's answer, as {', '.join(PREDICTION_NAMES)}, outputs, or answer beside a gold "
-    "answer; found reference: see generate, --reference-check and --columns"
+    "answer; found reference: see generate and --columns"
 )
 PROBLEMS: dict[str, tuple[object, str]] = {  # content of a file, and what its problem says behind the name
     "no gold.json": (

@@ -27,7 +27,7 @@ from conftest import (
     question,
     table,
 )
-from groq_server import RPD, Call, Reply, completion, error, model_gone, rate_limited
+from groq_server import RPD, Call, Reply, completion, model_gone, rate_limited
 
 JUDGED = ("--method", "llm_judge")
 Row = dict[str, Any]
@@ -618,25 +618,12 @@ def test_bad_usage(lamps: Project, monkeypatch: pytest.MonkeyPatch, arguments: s
     assert assert_refused(lamps, "answers", *arguments.split()) == [f"error: {message}"]
 
 
-def test_the_reference_check_includes_the_judge(project: Project, serve: Serve) -> None:
+def test_gold_answers_graded_as_answers_are_perfect(project: Project) -> None:
     """A dataset needs no answers for it."""
-    project.write("a.json", rows("", ""))
-    assert project.run("answers", "a.json", "--reference-check").code == 0
-    project.write("open.json", [{"question": "Who?", "prediction": "Ann"}])
-    [problem] = assert_refused(
-        project, "answers", "open.json", "--criteria", "kind=Is it?", "--reference-check"
-    )
-    assert problem.startswith("open.json: [0]: no gold answer, as expected_answer,")
-    command = ("answers", "a.json", "--reference-check", *JUDGED, "--protocol", "fraction")
-    serve(error(401, "invalid_api_key", "Invalid API Key"))
-    outcome = project.run(*command)
-    assert mentions(outcome.err, "error: no results were written: HTTP 401: Invalid API Key (a ")
-    assert outcome.code == 3
-    server = serve(says(score=0.8))
-    outcome = project.run(*command)
-    assert {pasted(call) for call in server.calls} == {"oil"}
-    assert outcome.code == 3
-    assert all(mentions(outcome.err, f"a: {number}: llm_judge 0.800") for number in (1, 2))
+    project.write("a.json", [{"question": "What?", "gold": "oil"}, {"question": "Who?", "gold": "?"}])
+    outcome = project.run("answers", "a.json", "--columns", "prediction=gold", "--fail-under", "exact=1")
+    assert outcome.code == 0
+    assert scores(project, "exact") == [1.0, 1.0]
 
 
 QWEN = "qwen/qwen3.6-27b"
