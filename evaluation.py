@@ -5688,10 +5688,6 @@ class Command(Generic[Inputs, Graded]):
     def list_requests(self, _inputs: Inputs) -> Iterable[Request]:
         return []
 
-    def find_judge_options(self, _inputs: Inputs) -> Any:
-        """Return the options for the judge, which may be chosen by the input."""
-        return self.options
-
     def find_last_model(self, _inputs: Inputs) -> str:
         """Return the model that the newest results name, which judges again; "" if they name none."""
         return ""
@@ -5786,7 +5782,7 @@ def ask_requests(
     requests = iter(command.list_requests(inputs))
     first = next(requests, None)  # The others may be many: they are made if something can answer them.
     if first is None:  # All answers are blank, or nothing is judged.
-        options = command.find_judge_options(inputs)
+        options = command.options
         has_judge = isinstance(options, JudgeOptions) and not options.journal_only and find_api_key()
         model = options.judge_model or DEFAULT_JUDGE_MODEL if has_judge else ""
         return {}, Session(model, model)
@@ -5817,7 +5813,7 @@ def open_judge(
     command: AnyCommand, inputs: object, console: Console, resources: ExitStack | None = None
 ) -> Judge:
     """Return a command's judge with its journal and, with a key, the service, while `resources` are open."""
-    options = command.find_judge_options(inputs)
+    options = command.options
     price = Price(*options.price) if options.price else None
     session = Session(activity=command.activity, noun=command.noun, price=price, repeats=options.repeats)
     endpoint = find_endpoint()
@@ -10008,7 +10004,6 @@ def list_document_lines(
 # Read first: METHODS, AnswerScales, GradeAnswers.
 
 JUDGE_SUFFIX = "__judge-"  # Names of files by another judge than the default one have it.
-DIVERSE_JUDGES = ("openai/gpt-oss-20b", "qwen/qwen3.6-27b")  # two families that Groq serves
 EMBEDDING_MODEL = "all-MiniLM-L6-v2"  # small, made for English
 SEMANTIC_THRESHOLDS = tuple(percent / 100 for percent in range(50, 91, 5))
 PROXY_SIMILARITY = 0.9  # above it an answer counts as correct if no person has judged any
@@ -10376,8 +10371,6 @@ class StudyOptions(Options):
     judge_top: int | None = option(
         None, f"judge the N best by other methods (default: {USUAL_JUDGE_TOP}, or all)", metavar="N"
     )
-    generator: str | None = option(None, "the model that gave the answers", metavar="MODEL")
-    auto_diverse_judge: bool = option(False, "choose a judge of another family than the generator")
 
 
 class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
@@ -10543,8 +10536,9 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
         scales = choose_scales(options, problems)
         files = read_answer_files(options, problems)
         names = [file.name for file in files]
-        generators = list_item_generators(options, files)
-        model = choose_answer_judge(options, files, generators) if scales.criteria else DEFAULT_JUDGE_MODEL
+        model = DEFAULT_JUDGE_MODEL
+        if scales.criteria:
+            model = options.judge_model or find_newest_judge(options, files) or model
         suffix = "" if model == DEFAULT_JUDGE_MODEL else JUDGE_SUFFIX + name_for_file(model)
         check_thresholds(options, names, scales.measures)
         runs = read_earlier_answers(options.baseline, names) if options.baseline else {}
@@ -10566,7 +10560,7 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
             setup=setup,
             report_stem=stem,
             model=model,
-            generators=generators,
+            generators=list_item_generators(files),
             scales=scales,
             choice=choice.text,
             tuning=tuning,
@@ -10593,10 +10587,6 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
 
     def list_requests(self, inputs: AnswerInputs) -> Iterator[Request]:
         return list_requests(inputs.study)
-
-    def find_judge_options(self, inputs: AnswerInputs) -> AnswerOptions:
-        is_named = self.options.judge_model or self.options.auto_diverse_judge
-        return AnswerOptions(**{**vars(self.options), "judge_model": inputs.model if is_named else None})
 
     def find_last_model(self, inputs: AnswerInputs) -> str:
         return "" if inputs.model == DEFAULT_JUDGE_MODEL else inputs.model
@@ -10754,24 +10744,11 @@ def build_item_criterion(own: OwnCriterion) -> Criterion:
     )
 
 
-def list_item_generators(options: AnswerOptions, files: Iterable[AnswerFile]) -> list[str]:
-    models = {options.generator}
+def list_item_generators(files: Iterable[AnswerFile]) -> list[str]:
+    models: set[str | None] = set()
     for file in files:
         models.update(format_plain(item.model) for item in file.items)
     return sorted(map(cut_text, filter(None, models)))
-
-
-def choose_answer_judge(
-    options: AnswerOptions, files: Sequence[AnswerFile], generators: Sequence[str]
-) -> str:
-    """Choose the judge, if that is asked for of another family than the generators."""
-    if options.judge_model or not options.auto_diverse_judge:
-        return options.judge_model or find_newest_judge(options, files) or DEFAULT_JUDGE_MODEL
-    families = set().union(*map(find_families, generators))
-    judges = [name for name in DIVERSE_JUDGES if not families & find_families(name)]
-    if not judges or not generators:
-        raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
-    return judges[0]
 
 
 def find_newest_judge(options: AnswerOptions, files: Sequence[AnswerFile]) -> str:
