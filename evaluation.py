@@ -6315,7 +6315,6 @@ def parse_number(pattern: str, form: str, text: str) -> float:
 parse_amount = functools.partial(parse_number, r"[0-9]{0,6}\.?[0-9]+", "from 0")
 parse_seconds = functools.partial(parse_number, r"(?=.*[1-9])[0-9]{0,6}\.?[0-9]+", "above 0")
 parse_similarity = functools.partial(parse_number, r"0?\.[0-9]+|[01](\.0+)?", "from 0 to 1")
-parse_share = functools.partial(parse_number, r"(?=.*[1-9])0?\.[0-9]+", "between 0 and 1")
 
 
 def parse_name(text: str) -> str:
@@ -10012,10 +10011,7 @@ HYBRID_REJECTS = 0.5  # below it is wrong
 SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
 USUAL_JUDGE_TOP = 5  # Of more files the best are judged.
 DEFAULT_METHODS = ("exact", "keyword", "f1")
-SETUP_OPTIONS = (
-    *("methods", "protocol", "normalize", "threshold", "validation", "embedding_model"),
-    *("judge_top", "repeats"),
-)
+SETUP_OPTIONS = ("methods", "protocol", "normalize", "threshold", "embedding_model", "judge_top", "repeats")
 COLUMN_FIELDS = ("rows", "system", *(name for name in Item.__struct_fields__ if name != "extra"))
 ANSWER_COLUMNS = (
     *("id", "category", "input", "gold", "prediction", "correct", "reasoning", "decision_method", "failure"),
@@ -10279,19 +10275,19 @@ class Tuning(NamedTuple):
         return has_basis and answer.topic in self.topics
 
 
-def choose_threshold(answers: Sequence[ItemAnswer], options: AnswerOptions) -> Tuning:
-    """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their questions.
+def choose_threshold(answers: Sequence[ItemAnswer]) -> Tuning:
+    """Choose the best of SEMANTIC_THRESHOLDS for all files on half of their questions.
 
-    A hash chooses the part: of the questions with answers that a person judged or, without any, of all. Of
+    A hash chooses the half: of the questions with answers that a person judged or, without any, of all. Of
     equally good thresholds the lowest counts. Its figures are those on the other questions.
     """
     labelled = [answer for answer in answers if answer.item.label is not None]
     candidates = labelled or answers
     topics = sorted({answer.topic for answer in candidates}, key=hash_json)
-    chosen = set(topics[: math.ceil(options.validation * len(topics))])
+    chosen = set(topics[: math.ceil(len(topics) / 2)])
     tuned = [answer for answer in candidates if answer.topic in chosen]
     others = [answer for answer in labelled if answer.topic not in chosen]
-    figure = options.tune_by or ("f1" if any(answer.item.label for answer in tuned) else "accuracy")
+    figure = "f1" if any(answer.item.label for answer in tuned) else "accuracy"
     tried = {threshold: try_threshold(threshold, tuned) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: getattr(tried[threshold], figure) or 0.0)
     document = {
@@ -10361,10 +10357,6 @@ class StudyOptions(Options):
     group = "studies of methods and judges"
 
     normalize: str = option("text", "before exact; formula is for logic (default: text)", choices=NORMALIZERS)
-    validation: float = option(0.5, "questions to tune on (default: 0.5)", type=parse_share, metavar="SHARE")
-    tune_by: str | None = option(
-        None, "of semantic_dynamic (default: f1 with labels)", choices=("f1", "accuracy")
-    )
     embedding_model: str = option(
         EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}, for English", metavar="MODEL"
     )
@@ -10775,7 +10767,7 @@ def score_without_judge(
         model = load_embedding_model(options.embedding_model, f"--method {similar[0]}")
         similarities = compute_similarities(items, model)
     answers = list(map(build_item_answer, items, similarities))
-    tuning = choose_threshold(answers, options) if "semantic_dynamic" in scales.methods else None
+    tuning = choose_threshold(answers) if "semantic_dynamic" in scales.methods else None
     limits = Thresholds(options.normalize, options.threshold, tuning.threshold if tuning else 0.0)
     remaining = iter(answers)
     systems = []
@@ -11175,7 +11167,6 @@ def build_setup(
     """Return what scores rest on: results of another set-up are replaced only if that is asked for."""
     setup: dict[str, Any] = {"program_version": VERSION}
     setup |= {name: getattr(options, name) for name in SETUP_OPTIONS}
-    setup["criterion"] = options.tune_by
     if scales.criteria:
         setup["judge_model"] = model
     if scales.uses_protocol:
