@@ -5644,7 +5644,7 @@ class OutputFile(NamedTuple):
 
 
 class NothingToDo(Exception):
-    """There is nothing to do. The text says why: the results exist already, or a picture would be empty."""
+    """There is nothing to write, as a picture would be empty. The text says why."""
 
 
 class Command(Generic[Inputs, Graded]):
@@ -5675,7 +5675,7 @@ class Command(Generic[Inputs, Graded]):
         return False
 
     def read(self) -> Inputs:
-        """Read and check all input. Raises InputError with every problem, UsageError, or NothingToDo."""
+        """Read and check all input. Raises InputError with every problem, or UsageError."""
         raise NotImplementedError
 
     def list_notes(self, _inputs: Inputs) -> Sequence[str]:
@@ -10385,7 +10385,6 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
     protocol: str = option("verdict", "yes-no, share or marks (default: verdict)", choices=ANSWER_PROMPTS)
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
-    overwrite: bool = option(False, "replace results that exist already")
     # Rows of a Python program, by name, as the content of files: so they are read and checked as files are
     sources: Mapping[str, FileData] = MappingProxyType({})
     functions: Mapping[str, ItemFunction] = MappingProxyType({})
@@ -10541,7 +10540,7 @@ class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
         if len(results) > 1:
             stem = Path(options.out or "", f"answers{suffix}").as_posix()
         if not options.sources:
-            check_results(options, files, results, stem, setup)  # Loading an embedding model takes longer.
+            check_results(options, list(results.values()), setup)  # Loading an embedding model takes longer.
         systems, tuning = score_without_judge(files, options, scales)
         choice = choose_asked(systems, options, scales)
         return AnswerInputs(
@@ -11134,7 +11133,6 @@ class StoredAnswers(Record):
     detailed_results: list[StoredAnswer]
     judge_model: str = ""
     setup: dict[str, Any] = {}
-    complete: bool = False
 
 
 def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, EarlierRun]:
@@ -11164,7 +11162,7 @@ def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, Earlie
 def build_setup(
     options: AnswerOptions, scales: AnswerScales, model: str, files: Iterable[AnswerFile]
 ) -> dict[str, Any]:
-    """Return what scores rest on: results of another set-up are replaced only if that is asked for."""
+    """Return what scores rest on."""
     setup: dict[str, Any] = {"program_version": VERSION}
     setup |= {name: getattr(options, name) for name in SETUP_OPTIONS}
     if scales.criteria:
@@ -11177,38 +11175,15 @@ def build_setup(
     return setup
 
 
-def check_results(
-    options: AnswerOptions,
-    files: Sequence[AnswerFile],
-    results: Mapping[str, str],
-    report_stem: str,
-    setup: Mapping[str, Any],
-) -> None:
-    """Raise UsageError if a file would be written twice or over another, NothingToDo if all is there."""
-    paths = list(results.values())
+def check_results(options: AnswerOptions, paths: Sequence[str], setup: Mapping[str, Any]) -> None:
+    """Raise UsageError if a file would be written twice, or over one that has no results of `answers`."""
     inputs = [source["name"] for source in setup["inputs"]]
     read = set(map(os.path.realpath, [*inputs, *filter(None, [options.baseline])]))
     for name in find_repeated([*map(os.path.realpath, paths), *read]):
         raise UsageError(f"{name} would be written twice, or over a file that is read: rename one")
-    if options.overwrite or options.dry_run:
-        return
-    reports = [f"{report_stem}.{form}" for form in options.report]
-    is_done = all(map(os.path.exists, [*paths, *reports]))
-    for path, file in zip(paths, files, strict=True):
-        if not os.path.exists(path):
-            continue
-        saved = parse_value(StoredAnswers, read_file(path, []), [])
-        earlier = saved.setup if saved else {}
-        together = earlier.get("inputs", [])  # the files that were graded together
-        today = {name: setup[name] for name in ("program_version", "inputs")}
-        if earlier | today != setup or file.source.build_block() not in together:
-            what = "no results, or results of another set-up"
-            raise UsageError(f"{path}: {what}: see --out and --overwrite")
-        has_all = all(source in together for source in today["inputs"])
-        is_done = is_done and has_all and saved is not None and saved.complete
-    if is_done and not (options.fail_under or options.baseline):
-        exist = f"Results of the same set-up exist: {shorten_names(paths)}"
-        raise NothingToDo(f"{exist} (--overwrite replaces them)")
+    for path in filter(os.path.exists, paths):
+        if not parse_value(StoredAnswers, read_file(path, []), []):
+            raise UsageError(f"{path} has no results, so it is not replaced: move it, or see --out")
 
 
 def name_results(file: AnswerFile, out: str | None, suffix: str = "") -> str:
@@ -13962,9 +13937,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return command.run(console) or console.exit_code
     except SystemExit:  # after the help
         console.print(printed.getvalue().rstrip("\n"))
-        return console.exit_code
-    except NothingToDo as done:
-        console.print(str(done))
         return console.exit_code
     except InputError as error:
         console.error(*shorten_problems(error.records))

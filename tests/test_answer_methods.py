@@ -24,7 +24,7 @@ Cases = Mapping[str, tuple[Row, float | None]]  # a row and its score
 def grade(project: Project, rows: object, *options: str, file: str = "a.json") -> Any:
     """Grade these rows and return the results."""
     project.write(file, json.dumps(rows) if isinstance(rows, list) else rows)
-    outcome = project.run("answers", file, "--overwrite", "--quiet", *options)
+    outcome = project.run("answers", file, "--quiet", *options)
     assert (outcome.code, outcome.err) == (0, [])
     return project.read("a_answers.json")
 
@@ -578,7 +578,7 @@ def test_several_systems_in_a_file(project: Project) -> None:
         assert results["measures"]["exact"]["mean"] == exact
         assert len(results["comparison"]) == 3  # by three methods
     project.write("a.json", [*rows, {"input": "Why?", "expected": "Oil", "output": "oil"}])
-    outcome = project.run("answers", "a.json", "--columns", "system=provider.id", "--overwrite")
+    outcome = project.run("answers", "a.json", "--columns", "system=provider.id")
     assert outcome.code == 3
     assert mentions(outcome.err, "warning: a.json: no provider.id, not graded: 1, e.g. [4]")
 
@@ -884,7 +884,7 @@ def test_bleu(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     check_scores(project, "bleu", {**BLEU, "morphemes": korean})
     assert project.read("a_answers.json")["bleu_tokens"] == "13a, of Korean by morphemes (kiwipiepy 1.2.3)"
     monkeypatch.setitem(sys.modules, "kiwipiepy", None)
-    printed = project.run("answers", "a.json", "--method", "bleu", "--overwrite").out.splitlines()
+    printed = project.run("answers", "a.json", "--method", "bleu").out.splitlines()
     assert mentions(printed, "tokens: 13a, of Korean by white space")
     assert mentions(printed, "install", "kiwipiepy")
 
@@ -988,7 +988,7 @@ def write_shared_questions(project: Project, embed: Embed) -> None:
 def test_the_threshold_is_chosen_on_half_of_the_questions(project: Project, embed: Embed) -> None:
     """The same questions in all files, and in every run. The figures are of the other rows."""
     write_shared_questions(project, embed)
-    command = ("answers", "a.json", "b.json", "--method", "semantic_dynamic", "--overwrite")
+    command = ("answers", "a.json", "b.json", "--method", "semantic_dynamic")
     outcome = project.run(*command)
     files = [project.read(f"{stem}_answers.json") for stem in "ab"]
     chosen = files[0]["semantic_dynamic"]
@@ -1023,7 +1023,7 @@ def test_labels_are_those_of_people(project: Project, embed: Embed) -> None:
     expected = {"proxy": True, "rows": 20, "other_rows": 20, "accuracy": None, "f1": None}
     reason = "no person's labels: a similarity above 0.9 counted as correct"
     assert chosen.items() >= {**expected, "figures_reason": reason}.items()
-    console = project.run("answers", "a.json", *options, "--overwrite").out
+    console = project.run("answers", "a.json", *options).out
     assert f"accuracy n/a, F1 n/a ({reason})" in " ".join(console.split())
 
 

@@ -136,7 +136,7 @@ def test_the_console_and_the_results(lamps: Project) -> None:
     outcome = lamps.run("answers", "a.json")
     read = "a.json: 4 rows; question: question, gold: gold, answer: prediction"
     assert (outcome.err, outcome.code) == ([read], 0)
-    assert lamps.run("answers", "a.json", "--quiet", "--overwrite").err == []
+    assert lamps.run("answers", "a.json", "--quiet").err == []
     assert blocks(outcome.out)["ANSWER EVALUATION RESULTS"].startswith(CONSOLE)
     assert blocks(outcome.out)["RESULTS BY CATEGORY"].startswith(CATEGORIES)
     assert mentions(outcome.out.splitlines(), "saved to", "a_answers.json")
@@ -189,7 +189,7 @@ def test_a_split(small: Project) -> None:
     assert mentions(outcome.err, "warning: dev_simple_output.json", "prediction", "1")
     small.questions(question("d1", answer=""))
     small.predictions("simple", {"q001": {"answer": ""}})
-    small.run("answers", "dev", "--method", "exact", "keyword", "--overwrite")
+    small.run("answers", "dev", "--method", "exact", "keyword")
     assert means(small, "dev_simple_output") == {"exact": 0, "keyword": 0}  # blank answers are never right
 
 
@@ -346,7 +346,7 @@ def test_hybrid_asks_where_similarity_does_not_decide(project: Project, serve: S
     cosines = {"fat": 0.9, "sea": 0.4999, "gas": 0.8999, "tar": 0.5, "oil": 1, "OIL": 0}
     embed({text: (cosine, (1 - cosine**2) ** 0.5) for text, cosine in cosines.items()})
     project.write("a.json", rows("OIL", "fat", "sea", "gas", "tar", ""))
-    command = ("answers", "a.json", "--method", "hybrid", "--overwrite")
+    command = ("answers", "a.json", "--method", "hybrid")
     assert project.run(*command).code == 3
     assert column(project, "decision_method")[3:5] == ["no_llm", "no_llm"]
     assert (results(project)["accuracy"], "hybrid" in means(project)) == (None, False)
@@ -399,7 +399,7 @@ def test_a_failed_judgement_is_no_score_and_is_asked_for_again(
     assert results(project)["failed"] == ["2"]
     assert [failure is None for failure in column(project, "failure")] == [True, False]
     assert column(project, "correct") == [protocol == "verdict" or None, None]
-    outcome = project.run(*command, "--fail-under", "llm_judge=0.1", "--overwrite")
+    outcome = project.run(*command, "--fail-under", "llm_judge=0.1")
     assert outcome.code == 3
     assert mentions(outcome.err, "--fail-under llm_judge: cannot be compared: not measured for a")
     server = serve(BEST_REPLY[protocol])
@@ -407,68 +407,30 @@ def test_a_failed_judgement_is_no_score_and_is_asked_for_again(
     assert (scores(project, "llm_judge"), len(server.calls)) == ([1.0, 1.0], 1)
 
 
-KEPT, REPLACED, REFUSED_SETUP = "kept", "replaced", "refused"
-EXISTING = {
-    "the same set-up": ([], KEPT),
-    "--overwrite": (["--overwrite"], REPLACED),
-    "a report that does not exist": (["--report", "md"], REPLACED),
-    "another method": (["--method", "exact"], REFUSED_SETUP),
-    "another normalization": (["--normalize", "formula"], REFUSED_SETUP),
-    "a judge": (["--method", "exact", "keyword", "llm_judge"], REFUSED_SETUP),
-    "another method in another folder": (["--method", "exact", "--out", "b"], KEPT),
-    "another method with --overwrite": (["--method", "exact", "--overwrite"], REPLACED),
-}
-
-
-OTHER_SETUP = "no results, or results of another set-up: see --out and --overwrite"
-
-
-@table("options, expected", EXISTING)
-def test_what_happens_to_results_that_exist(lamps: Project, options: list[str], expected: str) -> None:
+def test_results_are_those_of_the_last_run(lamps: Project) -> None:
     lamps.run("answers", "a.json")
-    lamps.write("a_answers.json", results(lamps) | {"mark": True})
-    outcome = lamps.run("answers", "a.json", *options)
-    assert ("mark" in results(lamps)) is (expected != REPLACED)
-    if expected == REFUSED_SETUP:
-        assert outcome.usage_error == f"error: a_answers.json: {OTHER_SETUP}"
-    assert outcome.code == (2 if expected == REFUSED_SETUP else 0)
-    assert ("RESULTS" in outcome.out) is (expected == REPLACED or "--out" in options)
-
-
-def test_one_more_file_beside_graded_ones_is_graded(lamps: Project) -> None:
-    lamps.write("a.json", rows("oil", "fat", "oil", "gas"))
-    lamps.run("answers", "a.json")
-    lamps.write("b.json", rows("oil", "oil", "oil", "oil"))
-    outcome = lamps.run("answers", "a.json", "b.json")
-    assert (outcome.code, "RESULTS" in outcome.out) == (0, True)
-    assert {row["with"] for row in results(lamps)["comparison"]} == {"b"}
-    assert lamps.read("b_answers.json")["setup"] == results(lamps)["setup"]
-    for names in (["a.json", "b.json"], ["b.json"]):
-        assert "Results of the same set-up exist" in lamps.run("answers", *names).out
-    lamps.write("b.json", rows("oil", "oil", "oil", "fat"))
-    outcome = lamps.run("answers", "a.json", "b.json")
-    assert (outcome.code, outcome.usage_error) == (2, f"error: b_answers.json: {OTHER_SETUP}")
+    assert lamps.run("answers", "a.json", "--method", "exact", "--out", "b").code == 0
+    assert set(means(lamps)) == {"exact", "keyword", "f1"}
+    assert lamps.run("answers", "a.json", "--method", "exact").code == 0
+    assert set(means(lamps)) == {"exact"}
 
 
 def test_a_row_without_a_token_count(lamps: Project) -> None:
     lamps.write("a.json", [{**row, "input_tokens": 7} for row in rows("oil", "fat")] + rows("gas"))
-    assert lamps.run("answers", "a.json", "--overwrite").code == 0
+    assert lamps.run("answers", "a.json").code == 0
     assert (results(lamps)["total_input_tokens"], results(lamps)["measures"]["input_tokens"]["n"]) == (14, 2)
 
 
 def test_other_files_are_not_overwritten(lamps: Project) -> None:
-    """Such as notes, rows, results of other answers, and those of two files with the same name of results."""
-    lamps.run("answers", "a.json")
-    lamps.write("a.json", LAMPS[:3])
-    for content in (results(lamps), rows("oil"), "My notes."):
+    """Such as notes, rows, and results of two files with the same name of results."""
+    problem = "error: a_answers.json has no results, so it is not replaced: move it, or see --out"
+    for content in (rows("oil"), "My notes."):
         lamps.write("a_answers.json", content)
-        assert assert_refused(lamps, "answers", "a.json") == [f"error: a_answers.json: {OTHER_SETUP}"]
+        assert assert_refused(lamps, "answers", "a.json") == [problem]
     lamps.write("a.jsonl", LAMPS)
-    [problem] = assert_refused(lamps, "answers", "a.json", "a.jsonl", "--overwrite")
+    [problem] = assert_refused(lamps, "answers", "a.json", "a.jsonl")
     path = lamps.folder / "a_answers.json"
     assert problem == f"error: {path} would be written twice, or over a file that is read: rename one"
-    assert lamps.run("answers", "a.json", "--overwrite").code == 0
-    assert scores(lamps, "exact") == [1.0, 0.0, 0.0]
 
 
 # ------------------------------------------------------------------ Several configurations
@@ -509,7 +471,7 @@ def test_many_configurations_can_differ_significantly(project: Project) -> None:
     assert len(shown) == len(lines) == 33
     assert mentions(outcome.out.splitlines(), "Only significant differences are listed")
     equal = [f"{name}.json" for name in names if name != "f07"][:12]
-    outcome = project.run("answers", *equal, "--method", "exact", "--overwrite")
+    outcome = project.run("answers", *equal, "--method", "exact")
     assert mentions(outcome.out.splitlines(), "No significant difference among 66 pairs.")
 
 
@@ -575,7 +537,7 @@ def test_files_with_different_questions_are_not_ranked_silently(project: Project
     assert lacks in results(project, "b")["warnings"]
     assert "Ranked by: exact" in outcome.out.splitlines()
     project.write("b.json", rows("oil", "oil", "fat", "fat"))
-    outcome = project.run("answers", "a.json", "b.json", "--method", "exact", "--overwrite", "--quiet")
+    outcome = project.run("answers", "a.json", "b.json", "--method", "exact", "--quiet")
     assert outcome.err == []
 
 
@@ -683,7 +645,7 @@ def eight(n_right: int, n_blank: int = 0) -> list[Row]:
     return rows(*answers, context="Lamps burned oil.")
 
 
-GATED = ("answers", "a.json", "--overwrite", "--baseline", "before.json")
+GATED = ("answers", "a.json", "--baseline", "before.json")
 
 
 @pytest.fixture
@@ -733,7 +695,7 @@ def test_an_amount_is_worse_if_it_rises(project: Project) -> None:
     for name, latency_ms in (("before", 100), ("a", 900)):
         slow = [{**row, "latency_ms": latency_ms + place} for place, row in enumerate(eight(8))]
         project.write("a.json", slow)
-        project.run("answers", "a.json", "--overwrite")
+        project.run("answers", "a.json")
         project.write(f"{name}.json", project.read("a_answers.json" if name == "before" else "a.json"))
     outcome = project.run(*GATED, "--gate", "latency_ms")
     assert (changes(project)["latency_ms"]["difference"], outcome.code) == (800, 1)
@@ -759,7 +721,7 @@ def test_rows_are_paired_by_question_and_gold_answer(before: Project) -> None:
 def test_questions_of_the_baseline_that_are_gone_are_named(before: Project) -> None:
     """A bot that crashes on the questions that it fails does not pass."""
     before.write("a.json", [*eight(8)[:6], *rows("oil", question="Who?")])
-    assert before.run("answers", "a.json", "--overwrite").code == 0
+    assert before.run("answers", "a.json").code == 0
     before.write("before.json", results(before))
     before.write("a.json", eight(8)[:5])
     gone = "warning: a: 2 questions of the baseline are not there any more: what burns in lamp 6?, who?"
@@ -771,7 +733,7 @@ def test_questions_of_the_baseline_that_are_gone_are_named(before: Project) -> N
 
 def test_new_questions_and_changed_gold_are_said(before: Project) -> None:
     before.write("a.json", [*eight(8), *rows("oil", question="Which?")])
-    assert before.run("answers", "a.json", "--overwrite").code == 0
+    assert before.run("answers", "a.json").code == 0
     before.write("before.json", results(before))
     more = rows("oil", question="Which?", gold="gas") + rows("oil", question="Who?")
     before.write("a.json", [*eight(8), *more])
@@ -788,7 +750,7 @@ def test_what_nobody_judged_has_no_verdict(
     """As in CI without a key: neither worse nor better, but exit code 3."""
     before.write("a.json", eight(7))
     serve(verdict("yes"))
-    assert before.run("answers", "a.json", "--overwrite", *JUDGED, "exact").code == 0
+    assert before.run("answers", "a.json", *JUDGED, "exact").code == 0
     before.write("before.json", results(before))
     monkeypatch.delenv("GROQ_API_KEY")
     before.write("a.json", [*eight(6)[:7], *rows("tar")])
@@ -816,7 +778,7 @@ def test_one_judge_twice_is_compared(project: Project, serve: Serve) -> None:
 def test_what_is_not_measured_now_or_by_another_judge_is_not_compared(before: Project, serve: Serve) -> None:
     serve(completion('{"reasoning": "No.", "correct": "no"}'))
     before.write("a.json", eight(3))
-    before.run("answers", "a.json", "--overwrite", "--method", "exact", "llm_judge")
+    before.run("answers", "a.json", "--method", "exact", "llm_judge")
     before.write("before.json", before.read("a_answers.json"))
     outcome = before.run(*GATED, "--method", "exact")
     assert changes(before)["llm_judge"]["verdict"] == "not judged"
@@ -855,7 +817,7 @@ def test_a_baseline_is_of_one_of_the_files(before: Project) -> None:
     before.write("c.json", eight(1))
     problem = "error: --baseline: it has the results of a, which is none of the files"
     assert assert_refused(before, "answers", "b.json", "c.json", "--baseline", "before.json") == [problem]
-    command = ("answers", "a.json", "--baseline", "a_answers.json", "--overwrite")
+    command = ("answers", "a.json", "--baseline", "a_answers.json")
     [problem] = assert_refused(before, *command)
     path = before.folder / "a_answers.json"
     assert problem == f"error: {path} would be written twice, or over a file that is read: rename one"

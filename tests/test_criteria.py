@@ -332,15 +332,6 @@ def test_several_files_are_compared_by_a_scale(log: Project, serve: Serve) -> No
     assert log.read("log_answers.json")["measures"]["brevity"]["mean"] == (5 + 3 + 1) / 3
 
 
-def test_a_changed_criterion_is_another_set_up(log: Project, serve: Serve) -> None:
-    serve(ground)
-    log.run(*ALONE)
-    assert "Results of the same set-up exist" in log.run(*ALONE).out
-    outcome = log.run("answers", "log.json", "--criteria", "grounded=Is it?")
-    problem = "error: log_answers.json: no results, or results of another set-up: see --out "
-    assert (outcome.code, outcome.usage_error.startswith(problem)) == (2, True)
-
-
 def test_without_a_judge_there_is_nothing_to_write(log: Project) -> None:
     outcome = log.run(*ALONE)
     message = "error: this needs a model: set GROQ_API_KEY, or see --dry-run"

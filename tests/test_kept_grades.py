@@ -106,7 +106,7 @@ VERDICT = completion('{"reasoning": "So it is.", "correct": "yes"}')
 def test_answers_are_judged_by_the_journal(project: Project, serve: Serve) -> None:
     project.write("bot.json", [{"input": "Who?", "gold": "Ann Bee", "prediction": "Bee, Ann C."}])
     serve(VERDICT)
-    arguments = ("answers", "bot.json", "--method", "exact", "llm_judge", "--overwrite")
+    arguments = ("answers", "bot.json", "--method", "exact", "llm_judge")
     assert project.run(*arguments).code == 0
     judged = project.files()
     assert project.run(*arguments, GROQ_API_KEY="").code == 0

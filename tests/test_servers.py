@@ -387,7 +387,7 @@ def test_a_model_is_found_that_the_server_calls_otherwise(small: Project, open_s
 def test_answers_are_judged_by_the_model_of_the_newest_results(small: Project, serve: Serve) -> None:
     server = serve(completion('{"reasoning": "So it is.", "correct": "yes"}'))
     small.write("bot.json", [{"input": "Who?", "gold": "Ann", "prediction": "Bee"}])
-    command = ("answers", "bot.json", "--method", "llm_judge", "--overwrite")
+    command = ("answers", "bot.json", "--method", "llm_judge")
     small.run(*command)
     judged = small.run(*command, "--model", BIG)
     again = small.run(*command)
