@@ -6059,6 +6059,11 @@ class GradedSystem(msgspec.Struct, Generic[A]):
         return [answer for answer, failure in rows if failure and asked in (None, failure.asked)]
 
 
+def list_provenance(systems: Iterable[GradedSystem[A]]) -> list[str]:
+    """Return the lines that say which scores may be compared."""
+    return list(dict.fromkeys(flatten(system.provenance for system in systems)))
+
+
 class GradedGroup(msgspec.Struct, Generic[A]):
     """Graded systems, and how they differ."""
 
@@ -6088,26 +6093,6 @@ def list_requests(study: Study[A]) -> Iterator[Request]:
                 )
 
 
-class Scorer(Enum):
-    """Who has scored a system's answers by a criterion.
-
-    What a model has missed counts 0 in a split, so that a lost call never helps. If people alone have
-    scored, an answer on which they have not decided has no score. If a model was to judge and nobody has, the
-    answers say so: that keeps points blank and the exit code at 3.
-    """
-
-    MODEL = "model"
-    PEOPLE = "people"
-    NOBODY = "nobody"
-
-
-def find_scorer(counted: Collection[Outcome | Decision], *, expects_model: bool) -> Scorer:
-    judged = [row.judged if isinstance(row, Decision) else row for row in counted]
-    if expects_model and (not judged or any(row.asked for row in judged if row)):
-        return Scorer.MODEL
-    return Scorer.PEOPLE if any(isinstance(row, Decision) for row in counted) else Scorer.NOBODY
-
-
 def judge_system(
     study: Study[A], system: System[A], outcomes: Outcomes, *, expects_model: bool
 ) -> GradedSystem[A]:
@@ -6122,14 +6107,17 @@ def judge_system(
                 case = outcomes.get(RequestId(system.title, position, criterion.name), NOT_JUDGED)
             decision = study.decisions.get((system.title, answers[position].id, criterion.name))
             counted[position] = msgspec.structs.replace(decision, judged=case) if decision else case
-        scorer = find_scorer(counted.values(), expects_model=expects_model)
-        if scorer is not Scorer.NOBODY:
+        replies = [row.judged if isinstance(row, Decision) else row for row in counted.values()]
+        by_model = expects_model and (not replies or any(row.asked for row in replies if row))
+        is_scored = by_model or any(isinstance(row, Decision) for row in counted.values())
+        if is_scored:
             judged.append(criterion)
         for position, outcome in counted.items():
-            # If no model was to judge, an answer on which nobody has decided is not missing.
-            if scorer is not Scorer.NOBODY or expects_model or not isinstance(outcome, Failure):
-                has_score = scorer is Scorer.MODEL and study.failures_count
-                has_score = has_score or not (scorer is Scorer.NOBODY or isinstance(outcome, Failure))
+            # What a model has missed counts 0 in a split, so that a lost call never helps. What people have
+            # not decided on has no score, and is missing only if a model was to judge.
+            is_failed = isinstance(outcome, Failure)
+            if is_scored or expects_model or not is_failed:
+                has_score = is_scored and (not is_failed or (by_model and study.failures_count))
                 answers[position] = add_outcome(answers[position], criterion, outcome, has_score=has_score)
     if judged:
         for position, answer in enumerate(answers):
@@ -7266,61 +7254,48 @@ def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[s
     return names if 2 * sum(shares.values()) > len(shares) else []
 
 
-def find_equal_predictions(submissions: Sequence[Submission]) -> list[list[SubmittedSystem]]:
-    """Return each group of systems with the same predictions that are of several submissions."""
+class Copies(NamedTuple):
+    """Groups of systems, by title, of which each has systems of several submissions."""
 
-    def describe(system: SubmittedSystem) -> list[Any]:
-        content = []
-        for name, row in sorted(system.predictions.rows.items()):
-            content.append([name, row.answer.strip(), row.evidence_sentences, row.retrieved_ids])
-        return content
-
-    return group_systems(submissions, describe)
+    equal: list[list[str]]  # all predictions are the same
+    alike: list[list[str]]  # all citations are the same
 
 
-def find_equal_citations(submissions: Sequence[Submission]) -> list[list[SubmittedSystem]]:
-    """Return each group of systems that cite the same in all questions, and something in MIN_CITED of them.
-
-    The systems are of several submissions. Equal rankings are common, as teams share a retriever.
-    """
-
-    def describe(system: SubmittedSystem) -> list[Any]:
-        content = []
-        for name, row in sorted(system.predictions.rows.items()):
-            if row.evidence_sentences:
-                content.append([name, sorted(set(row.evidence_sentences))])
-        return content if len(content) >= MIN_CITED else []
-
-    return group_systems(submissions, describe)
-
-
-def group_systems(
-    submissions: Sequence[Submission], describe: Callable[[SubmittedSystem], list[Any]]
-) -> list[list[SubmittedSystem]]:
-    groups: dict[str, list[SubmittedSystem]] = defaultdict(list)
+def find_copies(submissions: Sequence[Submission]) -> Copies:
+    """Find equal systems. Equal rankings are common, as teams share a retriever: they are not compared."""
+    predictions: dict[str, list[SubmittedSystem]] = defaultdict(list)
+    citations: dict[str, list[SubmittedSystem]] = defaultdict(list)
     for submission in submissions if len(submissions) > 1 else ():
         for system in submission.systems:
-            content = describe(system)
+            rows = sorted(system.predictions.rows.items())
+            content = [
+                [name, row.answer.strip(), row.evidence_sentences, row.retrieved_ids] for name, row in rows
+            ]
+            cited = [
+                [name, sorted(set(row.evidence_sentences))] for name, row in rows if row.evidence_sentences
+            ]
             if content:
-                groups[hash_json(content)].append(system)
-    return [group for group in groups.values() if len({system.submission for system in group}) > 1]
+                predictions[hash_json(content)].append(system)
+            if len(cited) >= MIN_CITED:
+                citations[hash_json(cited)].append(system)
+    return Copies(list_shared(predictions.values()), list_shared(citations.values()))
+
+
+def list_shared(groups: Iterable[Sequence[SubmittedSystem]]) -> list[list[str]]:
+    shared = []
+    for group in groups:
+        if len({system.submission for system in group}) > 1:
+            shared.append([system.title for system in group])
+    return shared
 
 
 def warn_about_copies(submissions: Sequence[Submission]) -> list[WarningRecord]:
     """Return warnings about equal predictions, and about equal citations where the answers are not equal."""
-    warnings = []
-    equal = [list_titles(group) for group in find_equal_predictions(submissions)]
-    for titles in equal:
-        warnings.append(WarningRecord(f"equal predictions: {', '.join(titles)}"))
-    for group in find_equal_citations(submissions):
-        titles = list_titles(group)
-        if titles not in equal:
-            warnings.append(WarningRecord(f"the same citations in all questions: {', '.join(titles)}"))
-    return warnings
-
-
-def list_titles(systems: Iterable[SubmittedSystem]) -> list[str]:
-    return [system.title for system in systems]
+    copies = find_copies(submissions)
+    alike = [titles for titles in copies.alike if titles not in copies.equal]
+    lines = [f"equal predictions: {', '.join(titles)}" for titles in copies.equal]
+    lines += [f"the same citations in all questions: {', '.join(titles)}" for titles in alike]
+    return list(map(WarningRecord, lines))
 
 
 def find_misspelt_fields(file: FileData, predictions: Predictions) -> list[WarningRecord]:
@@ -8164,20 +8139,6 @@ def qualify_citations(answer: SplitAnswer, score: float) -> str:
     return text
 
 
-def build_criterion(name: str, measure: Measure, prompt: str, own: OwnCriterion | None = None) -> Criterion:
-    """Return a criterion of all answers. A blank one has the lowest score, without a judge."""
-
-    def prepare(answer: SplitAnswer) -> Case:
-        texts = answer.texts
-        if own:
-            return prepare_own(own, texts)
-        return judge_blank(PROMPTS[prompt]) if is_blank(texts["answer"]) else Task(prompt, texts)
-
-    return Criterion(
-        name=name, measure=measure, prompt=prompt, prefix=f"{name}: ", own=own, prepare=prepare, block=name
-    )
-
-
 def get_normalized_score(answer: SplitAnswer) -> float | None:
     score = answer.scores.get(ANSWER_MEASURE.name)
     return None if score is None else normalize_score(score)
@@ -8241,8 +8202,15 @@ def read_criteria(options: SplitOptions, problems: Problems) -> list[Criterion]:
 
 
 def build_own_criterion(own: OwnCriterion) -> Criterion:
-    measure = build_own_measure(own, f"{own.name}_score", f"avg_{own.name}")
-    return build_criterion(own.name, measure, name_own_prompt(own), own)
+    return Criterion(
+        name=own.name,
+        measure=build_own_measure(own, f"{own.name}_score", f"avg_{own.name}"),
+        prompt=name_own_prompt(own),
+        prefix=f"{own.name}: ",
+        own=own,
+        prepare=lambda answer: prepare_own(own, answer.texts),
+        block=own.name,
+    )
 
 
 def collect_taken_names() -> set[str]:
@@ -8814,7 +8782,7 @@ class Grade(NamedTuple):
     obstacle: str  # why there are no points; "" if there are
     row: GradeRow  # for the history, if it differs from the last one
     earlier: Sequence[GradeRow]  # oldest first
-    concerns: dict[Concern, list[LinkCell]]
+    concerns: Mapping[Concern, Sequence[LinkCell]]
 
     @property
     def points(self) -> float | None:
@@ -8844,22 +8812,18 @@ class Grade(NamedTuple):
         return "; ".join(texts)
 
 
-class Gradebook(msgspec.Struct):
-    """A graded class. The current directory is one, too, of a single submission."""
+class Gradebook(NamedTuple):
+    """A graded class."""
 
-    split: Split
+    inputs: SplitInputs
     submissions: Sequence[GradedSubmission]
     session: Session
-    people: People
     measure: Measure
-    grades: dict[str, Grade]  # submission -> grade
-    history: History
-    changes: list[str] = []  # what differs from the last run, for the console
-    concerns: dict[Concern, list[LinkCell]] = {}
-    equal_groups: Sequence[Sequence[SubmittedSystem]] = ()
-    alike_groups: Sequence[Sequence[SubmittedSystem]] = ()  # that cite the same
-    medians: dict[str, Mean] = {}  # measure -> median of the means
-    median_points: float | None = None
+    grades: Mapping[str, Grade]  # submission -> grade
+    changes: Sequence[str]  # what differs from the last run, for the console
+    concerns: Mapping[Concern, Sequence[LinkCell]]
+    medians: Mapping[str, Mean]  # measure -> median of the means
+    median_points: float | None
 
 
 class BoardRow(NamedTuple):
@@ -8943,41 +8907,49 @@ def build_gradebook(
     is_combined = needs_scores or has_answer_scores(systems)
     measure = COMBINED_MEASURE if is_combined else F1_MEASURE
     judge = session.model or (inputs.history.judge if needs_scores else "")
-    base = GradeRow(datetime.now(timezone.utc).isoformat(timespec="seconds"), "", "")
-    base = msgspec.structs.replace(base, measure=measure.title, judge=judge, version=VERSION)
+    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    base = GradeRow(date, "", "", measure=measure.title, judge=judge, version=VERSION)
+    copies = find_copies([row.submission for row in submissions])
     grades = {}
     for row in submissions:
         earlier = inputs.history.owned.get(row.name, ())
-        grades[row.name] = build_grade(inputs.split, row, measure, base, earlier, limit)
-    gradebook = Gradebook(inputs.split, submissions, session, inputs.people, measure, grades, inputs.history)
-    complete_gradebook(gradebook)
-    return gradebook
-
-
-def complete_gradebook(gradebook: Gradebook) -> None:
-    """Add what needs attention, to the gradebook and to each grade, and the medians."""
-    split = gradebook.split
-    grades = gradebook.grades
-    submitted = [row.submission for row in gradebook.submissions]
-    gradebook.equal_groups = find_equal_predictions(submitted)
-    gradebook.alike_groups = find_equal_citations(submitted)
-    concerns = gradebook.concerns
-    concerns |= {concern: [] for concern in Concern}
-    pages = {row.name: row.submission.link_page(split) for row in gradebook.submissions}
-    gradebook.changes, cases = compare_with_last(gradebook)
-    for name, note in cases:
-        concerns[Concern.CHANGED].append(LinkCell(name, pages.get(name, ""), note))
-    for submission in gradebook.submissions:
-        for concern, cell in list_concerns(gradebook, submission):
-            grades[submission.name].concerns.setdefault(concern, []).append(cell)
+        grade = build_grade(inputs.split, row, measure, base, earlier, limit)
+        concerns: dict[Concern, list[LinkCell]] = defaultdict(list)
+        for concern, cell in list_concerns(inputs.split, row, copies):
             concerns[concern].append(cell)
-    concerns[Concern.REJECTED] += map(LinkCell, gradebook.people.rejected)
-    if gradebook.history.is_first:
-        concerns[Concern.EARLY] += map(LinkCell, gradebook.people.without_id)
-    for measure in split.measures:
-        value = find_median(grade.system.find_mean(measure).value for grade in grades.values())
-        gradebook.medians[measure.name] = NO_MEAN._replace(value=value)
-    gradebook.median_points = find_median(grade.points for grade in grades.values())
+        grades[row.name] = grade._replace(concerns=concerns)
+    changes, changed = compare_with_last(inputs, grades)
+    medians = {}
+    for mean_of in inputs.split.measures:
+        value = find_median(grade.system.find_mean(mean_of).value for grade in grades.values())
+        medians[mean_of.name] = NO_MEAN._replace(value=value)
+    return Gradebook(
+        inputs,
+        submissions,
+        session,
+        measure,
+        grades,
+        changes,
+        collect_concerns(inputs, grades, changed),
+        medians,
+        find_median(grade.points for grade in grades.values()),
+    )
+
+
+def collect_concerns(
+    inputs: SplitInputs, grades: Mapping[str, Grade], changed: Mapping[str, str]
+) -> dict[Concern, list[LinkCell]]:
+    """Return what needs attention in a class: about grades that have changed, each grade, and decisions."""
+    concerns = {}
+    for concern in Concern:
+        concerns[concern] = list(flatten(grade.concerns.get(concern, ()) for grade in grades.values()))
+    pages = {row.name: row.link_page(inputs.split) for row in inputs.submissions}
+    for name, note in changed.items():
+        concerns[Concern.CHANGED].append(LinkCell(name, pages.get(name, ""), note))
+    concerns[Concern.REJECTED] += map(LinkCell, inputs.people.rejected)
+    if inputs.history.is_first:
+        concerns[Concern.EARLY] += map(LinkCell, inputs.people.without_id)
+    return concerns
 
 
 def build_grade(
@@ -9018,9 +8990,10 @@ def find_median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if len(known) >= MIN_MEDIAN else None
 
 
-def list_concerns(gradebook: Gradebook, graded: GradedSubmission) -> Iterator[tuple[Concern, LinkCell]]:
+def list_concerns(
+    split: Split, graded: GradedSubmission, copies: Copies
+) -> Iterator[tuple[Concern, LinkCell]]:
     """Yield what needs attention about a submission, for the box on the leaderboard and for its grade."""
-    split = gradebook.split
     submission = graded.submission
     page = submission.link_page(split)
     for reason in submission.reasons:
@@ -9047,10 +9020,10 @@ def list_concerns(gradebook: Gradebook, graded: GradedSubmission) -> Iterator[tu
         for answer in system.flagged:
             note = f"{answer.id} ({', '.join(answer.flags)})"
             yield Concern.FLAGGED, LinkCell(title, submission.link_page(split, answer.id), note)
-        equal = list_others(submitted, gradebook.equal_groups)
+        equal = list_others(system.title, copies.equal)
         if equal:
             yield Concern.EQUAL, LinkCell(title, page, shorten_names(equal))
-        alike = [name for name in list_others(submitted, gradebook.alike_groups) if name not in equal]
+        alike = [name for name in list_others(system.title, copies.alike) if name not in equal]
         if alike:
             yield Concern.ALIKE, LinkCell(title, page, shorten_names(alike))
     names = [system.name for system in submission.systems]
@@ -9058,13 +9031,9 @@ def list_concerns(gradebook: Gradebook, graded: GradedSubmission) -> Iterator[tu
         yield Concern.BEST, LinkCell(submission.name, page, f"best of {len(names)} systems")
 
 
-def list_others(system: SubmittedSystem, groups: Iterable[Sequence[SubmittedSystem]]) -> list[str]:
-    """Return the titles of those who are in a group with a system."""
-    for group in groups:
-        others = [other.title for other in group if other is not system]
-        if len(others) < len(group):
-            return others
-    return []
+def list_others(title: str, groups: Iterable[Sequence[str]]) -> list[str]:
+    """Return those who are in a group with a system."""
+    return [other for group in groups if title in group for other in group if other != title]
 
 
 def build_attention_part(concerns: Mapping[Concern, Sequence[LinkCell]]) -> Part:
@@ -9091,7 +9060,7 @@ def narrow_attention(attention: Part) -> Part:
 
 
 def build_leaderboard(gradebook: Gradebook) -> Report:
-    split = gradebook.split
+    split = gradebook.inputs.split
     submissions = gradebook.submissions
     counted = {grade.system.title for grade in gradebook.grades.values()}
     measure, rows = rank_submissions(submissions, counted)
@@ -9101,6 +9070,7 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
     previous = {grade.system.title: grade.previous for grade in gradebook.grades.values()}
     board = build_board(split, rows, measures, measure, previous)
     remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems, measures)]
+    remarks += list_provenance(systems)
     parts = [
         build_attention_part(gradebook.concerns),
         board._replace(lines=remarks),
@@ -9210,7 +9180,7 @@ def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, 
             "reason": grade.reason,
             "flagged": sum(len(system.flagged) for system in submission.systems),
             "decisions": sum(len(answer.decisions) for answer in grade.system.answers),
-            "page": submission.submission.name_page(gradebook.split) if has_pages else "",
+            "page": submission.submission.name_page(gradebook.inputs.split) if has_pages else "",
         }
 
 
@@ -9228,7 +9198,7 @@ def build_question_part(gradebook: Gradebook) -> Part:
     rows: list[tuple[float, list[Cell]]] = []
     not_found = []
     noise = 2 / math.sqrt(len(systems))  # nearly t / sqrt(n - 2 + t^2), with the t of 95 %
-    for index, question in enumerate(gradebook.split.questions):
+    for index, question in enumerate(gradebook.inputs.split.questions):
         own, correlation = correlate_with_others(scores, index)
         if not len(own):
             continue
@@ -9353,32 +9323,32 @@ def explain_change(then: GradeRow, grade: Grade) -> str:
     return ", ".join(reasons) or "judged again"
 
 
-def compare_with_last(gradebook: Gradebook) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return (lines for the console, (submission, what differs) for each) on points unlike the last ones."""
-    history = gradebook.history
-    cases = []
+def compare_with_last(inputs: SplitInputs, grades: Mapping[str, Grade]) -> tuple[list[str], dict[str, str]]:
+    """Return (lines for the console, what differs by submission) on points unlike the last ones."""
+    history = inputs.history
+    changed = {}
     kinds: Counter[str] = Counter()
-    for name, grade in gradebook.grades.items():
+    for name, grade in grades.items():
         then = grade.earlier[-1] if grade.earlier else grade.row
         if then.points not in (None, grade.points):
             why = explain_change(then, grade)
             kinds.update(why.split(", "))
             points = f"{format_points(grade.points)}, before {format_points(then.points)}"
-            cases.append((name, f"{points}: {why}"))
+            changed[name] = f"{points}: {why}"
     for name, then in history.withdrawn.items():
         if then.points is not None:
             kinds["withdrawn"] += 1
-            cases.append((name, f"none, before {format_points(then.points)}: withdrawn"))
+            changed[name] = f"none, before {format_points(then.points)}: withdrawn"
     lines = []
-    if cases:
-        n_compared = len(gradebook.grades) + kinds["withdrawn"]
+    if changed:
+        n_compared = len(grades) + kinds["withdrawn"]
         what = ", ".join(kind for kind, _ in kinds.most_common())
-        lines.append(f"{len(cases)} of {n_compared} grades differ from the last run: {what}")
-    asked = {criterion.name for criterion in gradebook.split.criteria}
+        lines.append(f"{len(changed)} of {n_compared} grades differ from the last run: {what}")
+    asked = {criterion.name for criterion in inputs.split.criteria}
     for name in sorted(set(history.last.criteria) - asked):
         lines.append(f"Judged in the last run, and not asked for in this one: {name}")
-        cases.append((f"criterion {name}", "judged in the last run, and not asked for in this one"))
-    return lines, cases
+        changed[f"criterion {name}"] = "judged in the last run, and not asked for in this one"
+    return lines, changed
 
 
 def format_points(points: float | None) -> str:
@@ -9523,7 +9493,7 @@ def list_new_rows(gradebook: Gradebook) -> list[GradeRow]:
         if grade.row.folder and grade.row != last:
             rows.append(grade.row)
     first = next(iter(gradebook.grades.values())).row
-    for name in gradebook.history.withdrawn:
+    for name in gradebook.inputs.history.withdrawn:
         rows.append(GradeRow(first.date, name, "", judge=first.judge, version=VERSION))
     return rows
 
@@ -9544,6 +9514,7 @@ def render_split_text(submission: GradedSubmission, split: Split) -> str:
     if len(systems) > 1:
         pairs = build_comparison_part(submission.differences)
         lines = ["", *describe_certainty(systems, split.measures, submission.differences)]
+        lines += list_provenance(systems)
         blocks += [
             render_text([build_systems_part("System comparison", systems, split.measures, lines)]),
             "\n--- PAIRED DIFFERENCES (sign flips over documents, adjusted for the pairs of a measure) ---",
@@ -9651,7 +9622,7 @@ def warn_about_missing(system: SplitSystem, criteria: Iterable[Criterion]) -> li
 def describe_certainty(
     systems: Sequence[SplitSystem], measures: Iterable[Measure], differences: Iterable[Difference] = ()
 ) -> list[str]:
-    """Return what the scores of a table rest on, and whether any difference can be significant."""
+    """Return what intervals rest on, and whether any difference can be significant."""
     if not systems:
         return []
     n_documents = systems[0].means[RETRIEVAL_MEASURES[0].name].n_clusters
@@ -9668,7 +9639,7 @@ def describe_certainty(
     smallest_p = 2.0 ** (1 - n_documents)  # The adjusted p has the same bound.
     if smallest_p > MAX_P and any(row.p is not None for row in differences):
         lines.append(f"No difference can be significant: too few documents ({n_documents}).")
-    return [*lines, *dict.fromkeys(flatten(system.provenance for system in systems))]
+    return lines
 
 
 def build_systems_part(
@@ -9703,7 +9674,7 @@ def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
 
 def build_empty_report(split: Split, submission: GradedSubmission, session: Session) -> Report:
     part = Part("Not graded", lines=submission.submission.reasons, place="box")
-    title = f"Evaluation of the {split.name} split: {submission.name}"
+    title = ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name]))
     columns = list_csv_columns(split.measures, split.criteria, has_repeats=session.repeats > 1)
     return Report(title, [part], header=[column.name for column in columns])
 
@@ -9719,47 +9690,49 @@ def build_split_report(
     has_repeats = session.repeats > 1
     submission = graded.submission
     systems = graded.systems
-    n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
-    remarks = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
-    certainty = describe_certainty(systems, split.measures, graded.differences)
-    facts = build_run_facts(split, session, systems)
-    measures = split.measures
-    if gradebook:  # A student has no use for what tells which scores may be compared.
-        provenance = set(flatten(system.provenance for system in systems))
-        certainty = [line for line in certainty if line not in provenance]
-        facts = {"Judge": facts["Judge"]}
-        if len(systems) == 1:  # Its grade is above, with the measures that it is made of.
-            above = list_grade_measures(gradebook.grades[submission.name])
-            measures = [measure for measure in measures if measure not in above]
-    remarks += certainty
     cases: list[str] = []
     own = [warning._replace(file=submission.find_inner(warning.file)) for warning in submission.warnings]
     lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(own)]
     for system in systems:
-        remarks += prefix_lines(system.name, describe_scored(system))
         cases += prefix_lines(system.name, describe_cases(system))
         cases += [FLAGS_NOTE] if system.flagged and FLAGS_NOTE not in cases else []
         lines += describe_warnings(warn_about_missing(system, split.criteria))
     parts = [
-        build_systems_part("Systems", systems, measures, remarks),
+        build_overview_part(split, graded, gradebook),
         changes,
         build_comparison_part(graded.differences)._replace(place="folded"),
         *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
         Part("Answers to look at", lines=cases, place="folded"),
     ]
+    facts = build_run_facts(split, session, systems)
     if gradebook:
         parts = [*list_first_parts(gradebook, graded), *parts]
+        facts = {"Judge": facts["Judge"]}
     else:
         lines += describe_warnings(split.warnings)
         facts["Warnings"] = str(len(lines))
-    return Report(
-        ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
-        [*parts, Part("Warnings", lines=lines, place="warnings")],
+    return build_empty_report(split, graded, session)._replace(
+        parts=[*parts, Part("Warnings", lines=lines, place="warnings")],
         entries=lambda: build_entries(split, systems, has_repeats=has_repeats),
-        header=build_empty_report(split, graded, session).header,
         rows=lambda: list_csv_rows(split, systems, has_repeats=has_repeats),
         facts=facts,
     )
+
+
+def build_overview_part(split: Split, graded: GradedSubmission, gradebook: Gradebook | None) -> Part:
+    systems = graded.systems
+    measures = split.measures
+    n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
+    lines = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
+    lines += describe_certainty(systems, measures, graded.differences)
+    if not gradebook:  # A student has no use for what tells which scores may be compared.
+        lines += list_provenance(systems)
+    elif len(systems) == 1:  # Its grade is above, with the measures that it is made of.
+        above = list_grade_measures(gradebook.grades[graded.name])
+        measures = [measure for measure in measures if measure not in above]
+    for system in systems:
+        lines += prefix_lines(system.name, describe_scored(system))
+    return build_systems_part("Systems", systems, measures, lines)
 
 
 COMBINED_POINTS = (
@@ -9797,7 +9770,8 @@ def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list
         lines.append(COMBINED_POINTS)
         for explained in JUDGE_MEASURES:
             explanations.pop(explained.title, None)
-    path = os.path.join(gradebook.split.root, APPEAL_FILE.format(split=gradebook.split.name))
+    split = gradebook.inputs.split
+    path = os.path.join(split.root, APPEAL_FILE.format(split=split.name))
     text = read_file(path, []).text if os.path.isfile(path) else ""
     appeal = [line for line in map(str.strip, text.splitlines()) if line]
     appeal.append("Name the question and the answer ID, which is at the end of each answer below.")
@@ -11443,8 +11417,7 @@ def build_answer_report(graded: GradedAnswers) -> Report:
         lines += prefix_lines(system.title, describe_answers(graded, system))
     if FAITHFULNESS in graded.measured:
         lines.append(f"{FAITHFULNESS}: {ITEM_SHARES[FAITHFULNESS]}")
-    provenance = dict.fromkeys(flatten(system.provenance for system in graded.systems))
-    lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *provenance]
+    lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *list_provenance(graded.systems)]
     by_category.sort(key=lambda row: row[0][:2])
     warnings = flatten(document["warnings"] for document in graded.documents.values())
     overview = build_means_part("Answer evaluation results", ["Rank", "Configuration"], ranked, measures, 2)
