@@ -6065,8 +6065,6 @@ def list_provenance(systems: Iterable[GradedSystem[A]]) -> list[str]:
 
 
 class GradedGroup(msgspec.Struct, Generic[A]):
-    """Graded systems, and how they differ."""
-
     systems: list[GradedSystem[A]]
     table: Table
     places: Mapping[str, Array]  # name of a system -> rows of its answers in the table
@@ -6233,7 +6231,6 @@ def find_changes(
     *,
     needs_all: bool,
 ) -> dict[str, ChangesSince]:
-    """Return the changes since a baseline of the systems that it has."""
     places = [places for name, places in group.places.items() if name in runs]
     if not places:
         return {}
@@ -6550,8 +6547,6 @@ class Predictions(NamedTuple):
 
 
 class SubmittedSystem(NamedTuple):
-    """One system's predictions for a split."""
-
     name: str
     submission: str  # "" in the current directory
     file: InputFile
@@ -7030,7 +7025,6 @@ def parse_predictions(file: FileData, known: Collection[str], problems: Problems
 
 
 def describe_within(problems: Problems) -> list[str]:
-    """Return problems without the name of their file."""
     return [problem._replace(file="").describe() for problem in problems]
 
 
@@ -7572,16 +7566,14 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
             outcomes = self.explain_unjudged(inputs, session)
         expects_model = needs_scores or bool(session.model)
         study = choose_judged(inputs.study, expects_model=expects_model)
-        groups = []
-        for submission in inputs.submissions:
-            systems = [system for system in study.systems if system.submission == submission.name]
-            groups.append(grade_group(study, systems, outcomes, session, expects_model=expects_model))
         submissions = []
         changes_since: dict[str, ChangesSince] = {}
-        for submission, group in zip(inputs.submissions, groups, strict=True):
+        for submission in inputs.submissions:
+            systems = [system for system in study.systems if system.submission == submission.name]
+            group = grade_group(study, systems, outcomes, session, expects_model=expects_model)
             submissions.append(GradedSubmission(submission, group.systems, group.differences))
             changes_since |= find_changes(study, group, inputs.runs, inputs.gate, needs_all=False)
-        graded = list(flatten(group.systems for group in groups))
+        graded = list(flatten(row.systems for row in submissions))
         if not any(map(is_judged, graded)):
             session = msgspec.structs.replace(session, model="")
         means = {system.title: system.means for system in graded}
@@ -7901,8 +7893,6 @@ def list_generators(answers: Iterable[SplitAnswer]) -> list[str]:
 
 
 class SplitAnswer(Answer, gc=False):
-    """One system's answer to one question."""
-
     question: Question
     prediction: Prediction
     split: Split
@@ -8778,7 +8768,6 @@ class Grade(NamedTuple):
     """A submission's grade: 100 times the mean of a measure of the system that counts."""
 
     system: SplitSystem  # NO_SYSTEM if none is graded
-    measure: Measure
     obstacle: str  # why there are no points; "" if there are
     row: GradeRow  # for the history, if it differs from the last one
     earlier: Sequence[GradeRow]  # oldest first
@@ -8982,7 +8971,7 @@ def build_grade(
     row = msgspec.structs.replace(
         base, submission=submission.name, folder=folder, points=points, **find_basis(split, system)
     )
-    return Grade(system, measure, obstacle, row, earlier, {})
+    return Grade(system, obstacle, row, earlier, {})
 
 
 def find_median(values: Iterable[float | None]) -> float | None:
@@ -9231,10 +9220,9 @@ def build_question_part(gradebook: Gradebook) -> Part:
 
 
 def correlate_with_others(scores: Array, index: int) -> tuple[Array, float | None]:
-    """Return (the known scores of a question, their correlation with the same submissions' other means).
+    """Return (the scores of a question, their correlation with the same submissions' other means).
 
-    `scores` has a row for each submission and a column for each question, NaN where there is no score. A
-    submission without a score for another question is left out.
+    `scores` has a row for each submission, NaN where there is no score. Without another score it is left out.
     """
     counts = np.sum(~np.isnan(scores), axis=1)
     column = scores[:, index]
@@ -9250,7 +9238,7 @@ def correlate_with_others(scores: Array, index: int) -> tuple[Array, float | Non
 
 
 class GradeRow(msgspec.Struct, frozen=True):
-    """A row of a split's history: the grade of a submission, and what it rests on."""
+    """A row of the history: the grade of a submission, and what it rests on."""
 
     date: str  # UTC
     submission: str
@@ -9280,7 +9268,7 @@ CHANGE_REASONS = {
 
 
 def find_basis(split: Split, system: SplitSystem) -> dict[str, str]:
-    """Return what points rest on, as fields of a GradeRow."""
+    """Return what points rest on, for a GradeRow."""
     if not system.answers:
         return {}
     decided = []
@@ -9310,7 +9298,6 @@ def hash_texts(*texts: str) -> str:
 
 
 def explain_change(then: GradeRow, grade: Grade) -> str:
-    """Return why a grade differs from an earlier one."""
     now = grade.row
     if now.points is None:
         return grade.obstacle
@@ -9687,7 +9674,6 @@ def build_split_report(
     changes: Part = NO_PART,
 ) -> Report:
     """Return the report on a submission, with its grade if it is one of a class."""
-    has_repeats = session.repeats > 1
     submission = graded.submission
     systems = graded.systems
     cases: list[str] = []
@@ -9713,8 +9699,8 @@ def build_split_report(
         facts["Warnings"] = str(len(lines))
     return build_empty_report(split, graded, session)._replace(
         parts=[*parts, Part("Warnings", lines=lines, place="warnings")],
-        entries=lambda: build_entries(split, systems, has_repeats=has_repeats),
-        rows=lambda: list_csv_rows(split, systems, has_repeats=has_repeats),
+        entries=lambda: build_entries(split, systems),
+        rows=lambda: list_csv_rows(split, systems, has_repeats=session.repeats > 1),
         facts=facts,
     )
 
@@ -9728,7 +9714,7 @@ def build_overview_part(split: Split, graded: GradedSubmission, gradebook: Grade
     if not gradebook:  # A student has no use for what tells which scores may be compared.
         lines += list_provenance(systems)
     elif len(systems) == 1:  # Its grade is above, with the measures that it is made of.
-        above = list_grade_measures(gradebook.grades[graded.name])
+        above = list_grade_measures(gradebook, graded)
         measures = [measure for measure in measures if measure not in above]
     for system in systems:
         lines += prefix_lines(system.name, describe_scored(system))
@@ -9742,17 +9728,17 @@ COMBINED_POINTS = (
 )
 
 
-def list_grade_measures(grade: Grade) -> list[Measure]:
+def list_grade_measures(gradebook: Gradebook, submission: GradedSubmission) -> list[Measure]:
     """Return what a grade is made of, and the measures of the criteria beside it."""
-    made_of: Sequence[Measure] = CITATION_MEASURES if grade.measure is F1_MEASURE else JUDGE_MEASURES
-    return [*made_of, *[criterion.measure for criterion in list_judged_beside(grade.system)]]
+    made_of: Sequence[Measure] = CITATION_MEASURES if gradebook.measure is F1_MEASURE else JUDGE_MEASURES
+    beside = list_judged_beside(gradebook.grades[submission.name].system)
+    return [*made_of, *[criterion.measure for criterion in beside]]
 
 
 def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list[Part]:
     """Return what a student's page shows first: the grade, and how to appeal."""
     grade = gradebook.grades[submission.name]
     system = grade.system
-    measure = grade.measure
     points = f"not final: {grade.obstacle}"
     if grade.points is not None:
         points = f"{grade.points:.2f} of 100"
@@ -9760,13 +9746,14 @@ def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list
     if len(submission.systems) > 1:
         names = ", ".join(own.name for own in submission.systems)
         lines.append(f"Of your systems {names}, the one that counts is {system.name}.")
-    lines.append(f"The grade is 100 times {measure.title}.")
+    lines.append(f"The grade is 100 times {gradebook.measure.title}.")
     rows: list[MeansRow] = [(["yours"], system.means)]
     if gradebook.median_points is not None and grade.points is not None:
         rows.append((["median of the class"], gradebook.medians))
-    made_of = build_means_part(f"Your grade: {points}", ["Mean"], rows, list_grade_measures(grade))
+    measures = list_grade_measures(gradebook, submission)
+    made_of = build_means_part(f"Your grade: {points}", ["Mean"], rows, measures)
     explanations = dict(made_of.explanations)
-    if measure is COMBINED_MEASURE:
+    if gradebook.measure is COMBINED_MEASURE:
         lines.append(COMBINED_POINTS)
         for explained in JUDGE_MEASURES:
             explanations.pop(explained.title, None)
@@ -9821,7 +9808,6 @@ def list_csv_columns(
 
 
 def get_judged_cell(column: Column, answer: SplitAnswer) -> Any:
-    """Return a cell about an answer by a criterion; None if no judge was asked about the answer."""
     return column.get_cell(answer) if answer.outcomes else None
 
 
@@ -9847,7 +9833,7 @@ DOCUMENT_CHARS = 20_000  # A page shows excerpts of a longer document.
 EXCERPT_CHARS = 600
 
 
-def build_entries(split: Split, systems: Sequence[SplitSystem], *, has_repeats: bool) -> Iterator[Entry]:
+def build_entries(split: Split, systems: Sequence[SplitSystem]) -> Iterator[Entry]:
     for position, question in enumerate(split.questions):
         answers = {system.name: system.answers[position] for system in systems}
         facts = [f"document: {', '.join(question.gold_ids)}"]
@@ -9858,13 +9844,11 @@ def build_entries(split: Split, systems: Sequence[SplitSystem], *, has_repeats: 
             "Rubric": list_rubric_lines(question, answers),
             "Gold document": list_document_lines(question, answers, split.find_gold(question)),
         }
-        cards = []
-        for system in systems:
-            cards.append(build_answer_card(system, answers[system.name], has_repeats=has_repeats))
+        cards = [build_answer_card(system, answers[system.name]) for system in systems]
         yield Entry(question.question_id, question.question, question.answer, cards, "; ".join(facts), lists)
 
 
-def build_answer_card(system: SplitSystem, answer: SplitAnswer, *, has_repeats: bool) -> Card:
+def build_answer_card(system: SplitSystem, answer: SplitAnswer) -> Card:
     text = answer.prediction.answer
     if is_blank(text):
         text = "No prediction." if answer.prediction is NO_PREDICTION else "No answer."
@@ -9873,7 +9857,7 @@ def build_answer_card(system: SplitSystem, answer: SplitAnswer, *, has_repeats: 
     return Card(
         system.name,
         text,
-        build_answer_facts(system, answer, has_repeats=has_repeats),
+        build_answer_facts(system, answer),
         verdict=describe_points(system, answer),
         score=answer.score,
         marks=[mark for mark, reason in cases.items() if reason],
@@ -9896,7 +9880,7 @@ def describe_points(system: SplitSystem, answer: SplitAnswer) -> str:
     return ", ".join(f"{measure.title} {answer.scores[measure.name]:.3g}" for measure in measures)
 
 
-def build_answer_facts(system: SplitSystem, answer: SplitAnswer, *, has_repeats: bool) -> dict[str, str]:
+def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, str]:
     retrieved = answer.prediction.retrieved_ids
     places = [str(retrieved.index(gold) + 1) for gold in answer.question.gold_ids if gold in retrieved]
     place = f"at place {', '.join(places)}" if places else "not"
@@ -9907,8 +9891,10 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer, *, has_repeats:
         facts["Overridden"] = decision.reason
         facts["Judge's score"] = f"{answer.judgement.score:.3g}" if answer.judgement else "none"
     for criterion in system.judged:
-        for column in list_judge_columns(criterion, has_repeats=has_repeats)[1:]:
-            facts[column.title] = column.show(answer)
+        judgement = answer.find_judgement(criterion)
+        if judgement and len(judgement.repeats) > 1:
+            scores = [str(repeat.score) for repeat in judgement.repeats]
+            facts[f"{criterion.prefix}judge's scores".capitalize()] = ", ".join(scores)
     facts["Flags"] = ", ".join(answer.flags)
     has_citations = system.find_mean(F1_MEASURE).is_submitted
     for kind, names in answer.sort_citations().items():
