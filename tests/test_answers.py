@@ -488,7 +488,7 @@ def test_judge_top_judges_the_best_and_shows_the_cost_first(three: Project, serv
     assert "Ranked by: llm_judge" in printed
     assert means(three, "best") == {"exact": pytest.approx(2 / 3), "llm_judge": pytest.approx(2 / 3)}
     assert "llm_judge" not in means(three, "worst")
-    command = ("answers", *FILES, "--method", "exact", "llm_judge", "--judge-top", "2", "--overwrite")
+    command = ("answers", *FILES, "--method", "exact", "llm_judge", "--judge-top", "2")
     outcome = three.run(*command, "--fail-under", "llm_judge=0.5")
     assert mentions(outcome.err, "--fail-under llm_judge: cannot be compared: not measured for worst")
     assert outcome.code == 3
