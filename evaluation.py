@@ -4574,7 +4574,8 @@ OPTIONAL_PARAMETERS = {
     "max_tokens": "",
 }
 PARAMETER_STATUSES = (400, 422)
-TOO_MANY = r"(?i)large|long|length|exceed|less|most|maximum"  # is said of a number of tokens that is refused
+# Is said of a number of tokens that is refused.
+TOO_MANY = r"(?i)\b(too (large|long|many|high|big)|length|exceed\w*|less than|at most|maximum)\b"
 
 
 class Service:
@@ -4749,8 +4750,9 @@ class Service:
         details = body.get("error", body) if isinstance(body, dict) else None
         if not isinstance(details, dict):
             details = {"message": details}
-        if isinstance(details.get("detail"), list):  # as FastAPI lists what is wrong with parameters
-            faults = list(map(only_dict, details["detail"]))
+        faulty = only_dict(details.get("message")).get("detail") or details.get("detail")
+        if isinstance(faulty, list):  # as FastAPI and Mistral list what is wrong with parameters
+            faults = list(map(only_dict, faulty))
             message = "; ".join(str(fault.get("msg")) for fault in faults)
             parameters = " ".join(f"{fault.get('loc')}" for fault in faults)
             details = {"message": f"{parameters}: {message}", "param": parameters}

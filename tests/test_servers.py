@@ -105,17 +105,28 @@ def test_a_server_that_speaks_only_v1(
     assert said == [f"The service refuses {note}" for note in notes]
 
 
-def fault_of(parameter: str) -> bytes:
-    """Return an error as FastAPI lists it; the value may be any text."""
-    fault = {"type": "extra_forbidden", "loc": ["body", parameter], "msg": "Extra inputs are not permitted"}
-    return json.dumps({"detail": [fault]}).encode()
+def faults_of(parameter: str) -> list[dict[str, Any]]:
+    """Return what is wrong with a request as FastAPI lists it."""
+    return [{"type": "extra_forbidden", "loc": ["body", parameter], "msg": "Extra inputs are not permitted"}]
 
 
 UNSUPPORTED = "Unsupported value: '{}' does not support 0 with this model."
 REFUSALS = {  # a parameter -> the refusal of a service that does not take it
     "in the message": ("temperature", error(400, "unsupported_value", UNSUPPORTED.format("temperature"))),
     "as param": ("temperature", error(400, "unsupported_value", "Not supported.", param="temperature")),
-    "in a list of faults": ("seed", Reply(422, fault_of("seed"))),
+    "in a list of faults": ("seed", Reply(422, json.dumps({"detail": faults_of("seed")}).encode())),
+    "in a list in the message": (
+        "seed",
+        Reply(422, json.dumps({"object": "error", "message": {"detail": faults_of("seed")}}).encode()),
+    ),
+    "in a list of errors": (
+        "seed",
+        Reply(400, json.dumps([{"error": {"code": 400, "message": 'Unknown name "seed"'}}]).encode()),
+    ),
+    "as the error itself": (
+        "reasoning_effort",
+        Reply(400, json.dumps({"error": "Argument not supported: reasoning_effort"}).encode()),
+    ),
     "as an unknown argument": (
         "seed",
         error(400, "invalid_request", "Unrecognized request argument supplied: seed"),
@@ -156,6 +167,29 @@ def test_a_service_that_knows_max_tokens_only(small: Project, open_server: Open)
     assert (judge_scores(outcome), outcome.code) == ({"q001": 4, "q002": 4}, 0)
     assert [call.body.get("max_tokens") for call in server.calls] == [None, 600, 600]
     assert f"The service refuses {name}: max_tokens is used." in outcome.err
+
+
+def test_a_service_that_refuses_several_parameters(small: Project, open_server: Open) -> None:
+    """One at a time, as several calls in flight find them out."""
+    names = ["seed", "max_completion_tokens", "temperature"]
+
+    def answer(call: Call) -> Reply:
+        for name in names:
+            if name in call.body:
+                return Reply(422, json.dumps({"detail": faults_of(name)}).encode())
+        return score_reply(4)
+
+    server = open_server(answer)
+    outcome = small.run(*MODEL)
+    assert (judge_scores(outcome), outcome.code) == ({"q001": 4, "q002": 4}, 0)
+    assert {*names, "max_tokens"}.intersection(server.calls[-1].body) == {"max_tokens"}
+    said = [line for line in outcome.err if line.startswith("The service refuses ")]
+    assert sorted(said) == [
+        "The service refuses max_completion_tokens: max_tokens is used.",
+        "The service refuses seed: it is left out.",
+        "The service refuses temperature: it is left out.",
+    ]
+    assert judge_block(outcome)["parameters_left_out"] == sorted(names)
 
 
 LEFT_IN = {
