@@ -940,7 +940,7 @@ def test_a_mean_halfway_between_two_levels_is_the_upper_one(
 ) -> None:
     """So it is at the rubric's levels, and in what the page says of a criterion of one's own with levels."""
     small.write("clear.json", {"name": "clear", "description": "Is it clear?", "scale": SCALE})
-    judge_with({"strong": [repeats, [1, 1]]})  # type: ignore[list-item]
+    judge_with({"strong": [repeats, [1, 1]]})
     small.run("dev", "--repeats", "2", "--criteria", "clear.json", "--report", "html")
     page = small.files()["dev_evaluation.html"].decode()
     assert f"<dd>{level} ({repeats[0]}, {repeats[1]}): Worth " in page
