@@ -268,17 +268,16 @@ def measure_means(runs: int) -> Iterator[Row]:
     """Count the intervals that hold the true mean, and measure their width: a row per shape and layout.
 
     The answers about a document share a normal variable, whose part of the variance is the ICC. Levels are on
-    a scale from 0, as in a split, where a missing judgement counts 0; those by 95 % threes on one from 1.
+    a scale from 1: all are judged.
     """
     for shape, (probabilities, values) in SHAPES.items():
-        lowest = 1 if "threes" in shape else 0
+        lowest, highest = (1, 5) if "levels" in shape else (0, 1)
         for questions, icc in LAYOUTS:
             cells = []
             for n_documents in N_DOCUMENTS:
                 sizes = draw_sizes(questions, n_documents)
                 scores = draw_clustered(probabilities, values, sizes, icc, runs)
                 clusters = np.repeat(np.arange(n_documents), sizes)
-                highest = 5 if "levels" in shape else 1
                 ends = np.array(
                     [
                         evaluation.compute_mean_interval(evaluation.Sample(row, clusters), lowest, highest)
