@@ -7211,9 +7211,9 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
     for question_id, row in rows.items():
         question = questions.get(question_id)
         gold = split.find_gold(question).sentences or {}
-        names = set(row.evidence_sentences).difference(gold)
-        if not names:
+        if all(map(gold.__contains__, row.evidence_sentences)):
             continue  # as nearly always; no other document need be read
+        names = set(row.evidence_sentences).difference(gold)
         gold_ids = question.gold_ids if question else []
         documents = list(map(split.find_document, dict.fromkeys([*gold_ids, *row.retrieved_ids])))
         known = set(flatten(document.sentences or () for document in documents))
@@ -7299,8 +7299,21 @@ def find_misspelt_fields(file: FileData, predictions: Predictions) -> list[Warni
     for question_id, row in predictions.rows.items():
         if not (row.answer and row.evidence_sentences and row.retrieved_docs):
             lacking.add(question_id)
-    rows = parse_members(dict[str, Any], file, lacking, attrgetter("data"))[0] if lacking else {}
-    rows = {name: only_dict(row) for name, row in rows.items()}
+    members: dict[str, Any] = {}
+    if lacking:
+        members, _ = parse_members(msgspec.Raw, file, lacking, attrgetter("data"))
+    decoder = msgspec.json.Decoder(
+        dict[str, msgspec.Raw]
+    )  # of names alone, as nearly all rows have right ones
+    right_names = set(Prediction.__struct_fields__)
+    rows = {}
+    for name, row in members.items():
+        if isinstance(row, msgspec.Raw):
+            with suppress(msgspec.DecodeError):  # no object
+                if not right_names.issuperset(decoder.decode(row)):
+                    rows[name] = msgspec.json.decode(row)
+        else:
+            rows[name] = only_dict(row)
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
     return find_unknown_fields(rows, known, "predictions")
 
