@@ -6628,13 +6628,13 @@ KIT_README = """\
    `{"q001": {"answer": "It is.", "evidence_sentences": ["S1"], "retrieved_docs": ["doc"]}, "q002": ...}`
 4. Run `.venv/bin/python evaluation.py check {split}`, on Windows with `.venv\\Scripts\\python`. Nothing is
    judged, sent or written.
-5. It names the file and the question of what is wrong, and warns of what would cost points unseen.
-6. Mend it, and check again.
+5. It names the file and the question of each problem, and warns of what would silently cost points.
+6. Correct your file, and check again.
 7. Hand in your file. If there are several, the system `final` is your grade.
 
 ## How points are computed
 
-Points are 100 times the mean of all questions. {points}
+{points}
 """
 
 
@@ -6698,7 +6698,8 @@ class CheckInputs(Command[None, None]):
         header = program.read_text("utf-8").partition("# ///\n")[0]  # there may be no requirements.txt
         needed = re.findall(r'"(.+?)"', header.partition("dependencies")[2])
         contents["requirements.txt"] = "".join(f"{line}\n" for line in needed).encode
-        readme = KIT_README.replace("{split}", split).replace("{points}", COMBINED_POINTS)
+        points = textwrap.fill(f"Points are 100 times the mean of all questions. {COMBINED_POINTS}", 100)
+        readme = KIT_README.replace("{split}", split).replace("{points}", points)
         contents["README.md"] = readme.encode
         files = [OutputFile(f"{folder}/{name}", render) for name, render in contents.items()]
         _, is_written = write_outputs(files, console)
@@ -9203,21 +9204,19 @@ def build_question_part(gradebook: Gradebook) -> Part:
     not_found = []
     noise = 2 / math.sqrt(len(systems))  # nearly t / sqrt(n - 2 + t^2), with the t of 95 %
     for index, question in enumerate(gradebook.inputs.split.questions):
-        own, correlation = correlate_with_others(scores, index)
-        if not len(own):
+        answers = correlate_with_others(scores, index)
+        f1 = correlate_with_others(citations, index)
+        if not len(answers.scores):
             continue
-        f1, of_citations = correlate_with_others(citations, index)
-        if len(f1) and (not f1.any() or (of_citations is not None and of_citations < -noise)):
+        if len(f1.scores) and (not f1.scores.any() or f1.rank < -noise):
             not_found.append(question.question_id)
-        cells: list[Cell] = [question.question_id, question.question, len(own)]
-        cells.append(MeanCell(float(own.mean()), None, 2, ANSWER_MEASURE.axis))
-        cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
-        cells.append(MeanCell(correlation, None, 2, Interval(-1, 1)))
+        cells: list[Cell] = [question.question_id, question.question, len(answers.scores)]
+        shares = [f"{100 * np.mean(answers.scores == level):.0f}%" for level in (1, TOP_SCORE)]
+        mean, correlation = answers.list_cells(ANSWER_MEASURE)
+        cells += [mean, *shares, correlation]
         if has_citations:
-            cells.append(MeanCell(float(f1.mean()) if len(f1) else None, None, 2, F1_MEASURE.axis))
-            cells.append(MeanCell(of_citations, None, 2, Interval(-1, 1)))
-        known = [value for value in (correlation, of_citations) if value is not None]
-        rows.append((min(known, default=math.inf), cells))
+            cells += f1.list_cells(F1_MEASURE)
+        rows.append((min(answers.rank, f1.rank), cells))
     lines = [
         "Correlation: of the scores with the means of the same submissions' other questions. "
         f"With {len(systems)} submissions chance alone makes it up to {noise:.2f} (95 %).",
@@ -9234,8 +9233,26 @@ def build_question_part(gradebook: Gradebook) -> Part:
     )
 
 
-def correlate_with_others(scores: Array, index: int) -> tuple[Array, float | None]:
-    """Return (the scores of a question, their correlation with the same submissions' other means).
+class QuestionScores(NamedTuple):
+    """The class's scores of a question, and how they correlate with those of the other questions."""
+
+    scores: Array
+    correlation: float | None
+
+    @property
+    def rank(self) -> float:
+        return math.inf if self.correlation is None else self.correlation
+
+    def list_cells(self, measure: Measure) -> list[Cell]:
+        mean = float(self.scores.mean()) if len(self.scores) else None
+        return [
+            MeanCell(mean, None, 2, measure.axis),
+            MeanCell(self.correlation, None, 2, Interval(-1, 1)),
+        ]
+
+
+def correlate_with_others(scores: Array, index: int) -> QuestionScores:
+    """Correlate the scores of a question with the same submissions' means of the others.
 
     `scores` has a row for each submission, NaN where there is no score. Without another score it is left out.
     """
@@ -9244,9 +9261,9 @@ def correlate_with_others(scores: Array, index: int) -> tuple[Array, float | Non
     is_known = ~np.isnan(column) & (counts > 1)
     own = column[is_known]
     if not len(own):
-        return own, None
+        return QuestionScores(own, None)
     others = (np.nansum(scores, axis=1)[is_known] - own) / (counts[is_known] - 1)
-    return own, compute_correlation(own, others)
+    return QuestionScores(own, compute_correlation(own, others))
 
 
 # -- The history: the grades of earlier runs, what they rested on, and who must be named
