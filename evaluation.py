@@ -3824,6 +3824,7 @@ GROQ_PREFIX = "/openai/v1"
 MIN_SECRET_CHARS = 12  # a shorter API key, as local servers take it, may be a word and is not redacted
 
 MAX_WORKERS = 128
+MAX_REPEATS = 20
 WORKERS_PER_CLIENT = 16  # httpx searches its whole connection pool for each call: small pools are fast
 FIRST_WINDOW = 4  # calls in flight until the service's limits are known
 MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or out of reach
@@ -4185,8 +4186,9 @@ class Runner:
                         self.keep_outcome(call, outcome)
                         self.advance()
         except Exception as error:  # `run` raises it again
-            self.error = self.error or error
-            self.is_stopped = True
+            with self.changed:
+                self.error = self.error or error
+                self.is_stopped = True
         with self.changed:
             self.n_active -= 1
             self.changed.notify_all()
@@ -6292,7 +6294,8 @@ def parse_workers(text: str) -> int:
 
 
 def parse_repeats(text: str) -> int:
-    return int(parse_form(r"0*([1-9]|1\d|20)", "a whole number from 1 to 20", text))
+    numbers = "|".join(map(str, range(1, MAX_REPEATS + 1)))
+    return int(parse_form(numbers, f"a whole number from 1 to {MAX_REPEATS}", text))
 
 
 def parse_number(pattern: str, form: str, text: str) -> float:
@@ -13665,7 +13668,9 @@ def grade(
         systems=chosen,
         judge=chosen,
         criteria=values,
-        repeats=repeats,
+        repeats=check_repeats(repeats),
+        judge_model=name_model(judge),
+        journal_only=judge is None,
         functions=measures,
         root="" if str(folder) == "." else str(folder),  # results name files as the command line does
     )
@@ -13708,22 +13713,25 @@ def grade_answers(
         raise TypeError(f"expected a list of names, got the string {methods!r}")
     if callable(judge) and (criteria or protocol == "quality"):
         raise ValueError("judge: a function gives one score: name a model for criteria and quality")
+    given = None if methods is None else [check_name("method", name, METHODS) for name in methods]
+    usual = list(DEFAULT_METHODS if given is None else given)
+    if judge is not None and not criteria and "hybrid" not in usual:
+        given = [*usual, "llm_judge"]  # otherwise the judge is there for these
     options = AnswerOptions(
+        given_methods=given,
         protocol=check_name("protocol", protocol, ANSWER_PROMPTS),
         criteria=list_criterion_values(criteria),
         given_columns=[
             [(check_name("field", field, COLUMN_FIELDS), path)] for field, path in columns.items()
         ],
-        repeats=repeats,
+        repeats=check_repeats(repeats),
+        judge_model=name_model(judge),
+        journal_only=judge is None,
         baseline=None if baseline is None else str(baseline),
         functions=measures,
         folder=str(folder),
         sources=encode_sources(rows),
     )
-    if methods is not None:
-        options.given_methods = [check_name("method", name, METHODS) for name in methods]
-    if judge is not None and not criteria and "hybrid" not in options.methods:
-        options.given_methods = [*options.methods, "llm_judge"]  # otherwise the judge is there for these
     return run_silently(GradeAnswers(options), judge, SHARE_BOUNDS, lambda answer: [answer.item])
 
 
@@ -13731,6 +13739,18 @@ def check_name(what: str, name: str, known: Collection[str]) -> str:
     if name not in known:
         raise ValueError(f"unknown {what}: {name}{suggest(name, known)}; expected {', '.join(known)}")
     return name
+
+
+def check_repeats(repeats: int) -> int:
+    if not isinstance(repeats, int) or not 1 <= repeats <= MAX_REPEATS:
+        raise ValueError(f"repeats: expected a whole number from 1 to {MAX_REPEATS}, got {repeats!r}")
+    return repeats
+
+
+def name_model(judge: object) -> str | None:
+    if judge is None or isinstance(judge, str) or callable(judge):
+        return judge if isinstance(judge, str) else None
+    raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
 
 
 def encode_sources(rows: Any) -> dict[str, FileData]:
@@ -13795,13 +13815,6 @@ def run_silently(
 ) -> Results:
     """Read, judge and grade. Raises InputError for whatever the command cannot do."""
     options = command.options
-    if not isinstance(options.repeats, int) or options.repeats < 1:
-        raise ValueError(f"repeats: expected a whole number from 1, got {options.repeats!r}")
-    options.journal_only = judge is None
-    if isinstance(judge, str):
-        options.judge_model = judge
-    elif judge is not None and not callable(judge):
-        raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
     try:
         if isinstance(judge, str) and not find_api_key():
             raise UsageError(f"set {API_KEY} to judge with {judge}")

@@ -553,7 +553,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         TypeError,
         "expected a list of names, got the string 'exact'",
     ),
-    "no repeats": ({"repeats": 0}, ValueError, "repeats: expected a whole number from 1, got 0"),
+    "no repeats": ({"repeats": 0}, ValueError, "repeats: expected a whole number from 1 to 20, got 0"),
     "nothing to measure": (
         {"methods": []},
         ValueError,
