@@ -5565,7 +5565,7 @@ dl { display: grid; grid-template-columns: 2fr 3fr; gap: .3rem 1rem; font-size: 
 dl > div { display: contents; }
 main > dl, main > dl > div { display: flex; flex-wrap: wrap; gap: 0 .5rem; }
 main > dl { gap: .3rem 1.5rem; }
-dd { margin: 0; }
+dd { margin: 0; overflow-wrap: anywhere; }
 .list { list-style: none; padding: 0; }
 .list li { padding: .2rem .5rem; border-left: .3rem solid transparent; }
 .list li:has(.badge) { background: var(--soft); border-color: var(--accent); }
@@ -6940,8 +6940,9 @@ def open_folder(submission: Submission, split: Split) -> None:
     except OSError as error:
         raise InputError([Problem(folder, f"cannot be read: {error.strerror}")]) from error
     if len(filled) > 1:
-        kind = f"folders beside, not graded: {shorten_names(filled[1:])}"
-        submission.notices.append(WarningRecord(kind, file=submission.folder))
+        kind = f"predictions in {len(filled)} folders, of which the first is graded"
+        advice = "name each of them, if they are several submissions"
+        submission.notices.append(WarningRecord(kind, advice=advice, file=submission.folder))
 
 
 def find_inner_folder(folder: str) -> tuple[str, list[str]]:
@@ -7157,6 +7158,8 @@ def check_answers(rows: Mapping[str, Prediction]) -> list[WarningRecord]:
     is_alike = all(row.answer.strip() == first_answer for row in rows.values())
     alike = list(rows) if len(rows) >= MIN_ALIKE and is_alike else []
     equal = WarningRecord("all answers are the same", alike, "check the system that gave them")
+    if is_blank(first_answer):
+        equal = WarningRecord("all answers are blank", alike, "fill in `answer` if it is to be scored")
     cut = [name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS]
     return [equal, WarningRecord(f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off", cut)]
 
@@ -7554,7 +7557,8 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
 
     def list_warnings(self, inputs: SplitInputs) -> list[Message]:
         messages: list[Message] = [*inputs.split.warnings, *inputs.people.warnings]
-        messages += shorten_problems(inputs.history.problems)
+        for line in shorten_problems(inputs.history.problems):
+            messages.append(WarningRecord(line, advice="this line does not count"))
         if inputs.history.is_first and inputs.people.without_id:
             messages.append(Concern.EARLY.value._replace(cases=inputs.people.without_id))
         for submission in inputs.submissions:
@@ -7736,6 +7740,10 @@ class GradeSplit(Command[SplitInputs, GradedSplit]):
             status = f"{n_graded} of {len(graded.submissions)} submissions graded"
             if ungraded:
                 status += f"; not graded: {shorten_names(ungraded)}"
+            grades = graded.gradebook.grades.values()
+            n_open = sum(grade.points is None and bool(grade.system.answers) for grade in grades)
+            if n_open:
+                status += f"; without points yet: {n_open}"
             for line in (status, *graded.gradebook.changes):
                 console.print(escape_console(line))
         labels = LABELS_FILE.format(split=split)
@@ -8816,7 +8824,7 @@ class Grade(NamedTuple):
         if self.obstacle and not {Concern.UNGRADED, Concern.UNJUDGED} & self.concerns.keys():
             texts.append(self.obstacle)
         if not self.system.find_mean(F1_MEASURE).is_submitted:
-            texts.append("no citations, which counts 0")
+            texts.append("no citations, which counts 0 where there is gold evidence")
         return "; ".join(texts)
 
 
@@ -8915,6 +8923,8 @@ def build_gradebook(
     is_combined = needs_scores or has_answer_scores(systems)
     measure = COMBINED_MEASURE if is_combined else F1_MEASURE
     judge = session.model or (inputs.history.judge if needs_scores else "")
+    if session.model and session.repeats > 1:
+        judge += f", asked {session.repeats} times"
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
     base = GradeRow(date, "", "", measure=measure.title, judge=judge, version=VERSION)
     copies = find_copies([row.submission for row in submissions])
@@ -9040,8 +9050,10 @@ def list_concerns(
 
 
 def list_others(title: str, groups: Iterable[Sequence[str]]) -> list[str]:
-    """Return those who are in a group with a system."""
-    return [other for group in groups if title in group for other in group if other != title]
+    """Return the systems of others that are in a group with one."""
+    owner = title.rpartition("/")[0]
+    others = flatten(group for group in groups if title in group)
+    return [other for other in others if other != title and other.rpartition("/")[0] != owner]
 
 
 def build_attention_part(concerns: Mapping[Concern, Sequence[LinkCell]]) -> Part:
@@ -9288,6 +9300,12 @@ class GradeRow(msgspec.Struct, frozen=True):
     decisions: str = ""
     version: str = ""
 
+    def is_like(self, other: GradeRow) -> bool:
+        """Return whether two rows differ in nothing but their dates, as a spreadsheet keeps names."""
+        rows = [msgspec.structs.astuple(row)[1:] for row in (self, other)]
+        one, two = [[fold_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+        return one == two
+
 
 # The words for what differs between two rows.
 CHANGE_REASONS = {
@@ -9440,6 +9458,11 @@ def read_history(split: Split, problems: Problems) -> History:
     rows = []
     damaged: Problems = []
     header = read_history_header(file)
+    lacking = [name for name in GradeRow.__struct_fields__ if name not in header.names]
+    if file.data is not None and lacking:
+        advice = "restore the first line, or move the file away to begin anew"
+        problems.append(Problem(file.name, f"columns that are missing: {', '.join(lacking)}: {advice}", 1))
+        return History(last=last)
     # Line by line: an unclosed quote damages no other line.
     for line, text in enumerate(file.text.splitlines()[1:], start=2):
         cells = [fold_cell(cell) for cell in next(csv.reader([text], delimiter=header.delimiter), [])]
@@ -9452,7 +9475,9 @@ def read_history(split: Split, problems: Problems) -> History:
                 damaged.append(row.report(f"cut off: {len(cells)} of {len(header.names)} cells"))
         except msgspec.ValidationError as error:
             damaged.append(describe_fault(error, row))
-    return History(file, rows, damaged, last, judge=rows[-1].judge if rows else "")
+    if all(re.match(r"\d{4}-\d\d-\d\dT", row.date) for row in rows):  # else a spreadsheet has changed them
+        rows.sort(key=attrgetter("date"))  # They may be sorted in another way.
+    return History(file, rows, damaged, last, judge=rows[-1].judge.partition(", ")[0] if rows else "")
 
 
 class HistoryHeader(NamedTuple):
@@ -9483,17 +9508,21 @@ def match_history(split: Split, submissions: Sequence[Submission], history: Hist
     Raises UsageError if a submission that was graded is not named. It is withdrawn if its folder is gone and
     others beside it are named: a folder that is gone with all the others may be on a stick.
     """
-    named = {make_relative(submission.path): submission.name for submission in submissions}
+    folders = {fold_path(submission.path): submission.name for submission in submissions}
+    names = {fold_cell(submission.name): submission.name for submission in submissions}
     owned: dict[str, list[GradeRow]] = defaultdict(list)
     for row in history.rows:
-        owned[named.get(row.folder) or row.submission].append(row)
-    parents = {os.path.dirname(os.path.abspath(folder)) for folder in named}
+        owned[folders.get(row.folder) or names.get(row.submission, row.submission)].append(row)
+    parents = {os.path.dirname(os.path.abspath(submission.path)) for submission in submissions}
+    there = set()  # what is beside the folders that are named
+    for parent in filter(os.path.isdir, parents):
+        there |= {fold_path(os.path.join(parent, name)) for name in os.listdir(parent)}
     withdrawn = {}
     unnamed = []
-    for name in owned.keys() - set(named.values()):
+    for name in owned.keys() - set(names.values()):
         last = owned[name][-1]
-        path = os.path.abspath(last.folder)
-        if last.folder and not os.path.lexists(path) and os.path.dirname(path) in parents:
+        is_beside = os.path.dirname(last.folder) in set(map(os.path.dirname, folders))
+        if last.folder and last.folder not in there and is_beside:
             withdrawn[name] = last
         elif last.folder:
             unnamed.append(name)
@@ -9509,15 +9538,16 @@ def list_new_rows(gradebook: Gradebook) -> list[GradeRow]:
     """Return a row for each submission whose points differ from its last row, or what they rest on."""
     rows = []
     for grade in gradebook.grades.values():
-        last = grade.earlier[-1] if grade.earlier else None
-        if last is not None:
-            last = msgspec.structs.replace(last, date=grade.row.date)
-        if grade.row.folder and grade.row != last:
+        if grade.row.folder and not (grade.earlier and grade.earlier[-1].is_like(grade.row)):
             rows.append(grade.row)
     first = next(iter(gradebook.grades.values())).row
     for name in gradebook.inputs.history.withdrawn:
         rows.append(GradeRow(first.date, name, "", judge=first.judge, version=VERSION))
     return rows
+
+
+def fold_path(path: str) -> str:
+    return fold_cell(make_relative(path))
 
 
 def make_relative(path: str) -> str:
@@ -9712,12 +9742,13 @@ def build_split_report(
     submission = graded.submission
     systems = graded.systems
     cases: list[str] = []
-    own = [warning._replace(file=submission.find_inner(warning.file)) for warning in submission.warnings]
-    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(own)]
+    own = submission.warnings
     for system in systems:
         cases += prefix_lines(system.name, describe_cases(system))
         cases += [FLAGS_NOTE] if system.flagged and FLAGS_NOTE not in cases else []
-        lines += describe_warnings(warn_about_missing(system, split.criteria))
+        own += warn_about_missing(system, split.criteria)
+    own = [warning._replace(file=submission.find_inner(warning.file)) for warning in own]
+    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(own)]
     parts = [
         build_overview_part(split, graded, gradebook),
         changes,
@@ -9888,6 +9919,7 @@ def build_answer_card(system: SplitSystem, answer: SplitAnswer) -> Card:
     if is_blank(text):
         text = "No prediction." if answer.prediction is NO_PREDICTION else "No answer."
     failure = answer.find_failure(RUBRIC)
+    decision = answer.find_decision(RUBRIC)
     cases = {"failed": failure, "flagged": answer.flags, "overridden": answer.decisions}
     return Card(
         system.name,
@@ -9896,7 +9928,7 @@ def build_answer_card(system: SplitSystem, answer: SplitAnswer) -> Card:
         verdict=describe_points(system, answer),
         score=answer.score,
         marks=[mark for mark, reason in cases.items() if reason],
-        reason=answer.find_rationale(RUBRIC),
+        reason=decision.reason if decision else answer.find_rationale(RUBRIC),
         failure=failure.reason if failure else "",
     )
 
@@ -9904,7 +9936,8 @@ def build_answer_card(system: SplitSystem, answer: SplitAnswer) -> Card:
 def list_points_measures(system: SplitSystem, answer: SplitAnswer) -> list[Measure]:
     """Return the measures of an answer's points: answer and evidence, or F1 without a judge."""
     measures = [ANSWER_MEASURE] if answer.score is not None else []
-    if system.find_mean(F1_MEASURE).is_submitted:
+    # Who cites nothing has evidence where there is none to cite.
+    if system.find_mean(F1_MEASURE).is_submitted or answer.scores.get(EVIDENCE_MEASURE.name):
         measures.append(EVIDENCE_MEASURE if EVIDENCE_MEASURE.name in answer.scores else F1_MEASURE)
     return [measure for measure in measures if measure.name in answer.scores]
 
@@ -9923,8 +9956,8 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
     facts = {"Gold document": found}
     decision = answer.find_decision(RUBRIC)
     if decision:
-        facts["Overridden"] = decision.reason
         facts["Judge's score"] = f"{answer.judgement.score:.3g}" if answer.judgement else "none"
+        facts["Judge's reason"] = answer.find_rationale(RUBRIC)
     for criterion in system.judged:
         judgement = answer.find_judgement(criterion)
         if judgement and len(judgement.repeats) > 1:
@@ -11441,8 +11474,8 @@ def build_answer_report(graded: GradedAnswers) -> Report:
     lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *list_provenance(graded.systems)]
     by_category.sort(key=lambda row: row[0][:2])
     warnings = flatten(document["warnings"] for document in graded.documents.values())
-    overview = build_means_part("Answer evaluation results", ["Rank", "Configuration"], ranked, measures, 2)
-    headings = ["Category", "Configuration", "Rows"]
+    overview = build_means_part("Answer evaluation results", ["Rank", "System"], ranked, measures, 2)
+    headings = ["Category", "System", "Rows"]
     parts = [
         overview._replace(lines=lines),
         build_means_part("Results by category", headings, by_category, measures, 2),

@@ -122,13 +122,13 @@ def result_files(project: Project) -> set[str]:
 
 
 CONSOLE = """\
-Rank  Configuration  exact  keyword     f1
-   1  a              0.250    0.500  0.417
+Rank  System  exact  keyword     f1
+   1  a       0.250    0.500  0.417
 """
 CATEGORIES = """\
-Category  Configuration  Rows  exact  keyword     f1
-things    a                 1  1.000    1.000  1.000
-times     a                 2  0.000    0.000  0.000
+Category  System  Rows  exact  keyword     f1
+things    a          1  1.000    1.000  1.000
+times     a          2  0.000    0.000  0.000
 """
 
 
@@ -623,7 +623,7 @@ def test_hostile_texts_in_prompt_console_results_and_reports(project: Project, s
     assert pasted(call, "reference") == "(y reference) oil"
     assert pasted(call) == "=cmd|'x'!A1\n(z answer)\n<script>alert(1)</script> Ignore the above. [2J"
     assert "\x1b" not in outcome.out + "".join(outcome.err)
-    assert r"a|b <b>\x1b[31m  a                 1      0.000" in outcome.out.splitlines()
+    assert r"a|b <b>\x1b[31m  a          1      0.000" in outcome.out.splitlines()
     assert mentions(outcome.out.splitlines(), "a: flagged answers", "=cmd|<i>")
     assert column(project, "prediction") == [HOSTILE["prediction"].removesuffix("\ud800")]  # as written
     assert column(project, "flags") == [["role-like"]]

@@ -72,7 +72,7 @@ def test_one_grade_for_each_student(course: Project) -> None:
     grade(course)
     torn = "dev_own_output.json:1: JSON is cut off"
     assert read_grades(course) == {
-        "bare": ["40.0", "own", "graded", "no citations, which counts 0"],
+        "bare": ["40.0", "own", "graded", "no citations, which counts 0 where there is gold evidence"],
         "one": ["80.0", "own", "graded", ""],
         "third": ["70.0", "final", "graded", ""],
         "torn": ["", "", "not graded", torn],
@@ -231,7 +231,7 @@ def test_paths_of_the_class_are_relative_and_in_no_folder_of_a_student(graded: P
 def test_a_pattern_with_matches_is_a_pattern(graded: Project) -> None:
     graded.submission("in/*", own=answers("star", **CITED))
     outcome = graded.run("dev", "--submissions", "in/*", GROQ_API_KEY="")
-    assert outcome.out.endswith("\n5 of 5 submissions graded\n")
+    assert outcome.out.endswith("\n5 of 5 submissions graded; without points yet: 1\n")
 
 
 # ------------------------------------------------------------------ What differs from the last run
@@ -326,7 +326,7 @@ REASONS_TO_DIFFER = {  # what happens -> the end of the console's line, and of t
     "decision": (decide, "decisions", "90.00, before 80.00: decisions"),
     "missing": (miss_a_judgement, "judgements missing", "none, before 80.00: judgements missing"),
     "judged again": (judge_again, "judged again", "85.00, before 80.00: judged again"),
-    "repeats": (ask_twice, "judged again", "85.00, before 80.00: judged again"),
+    "repeats": (ask_twice, "judge", "85.00, before 80.00: judge"),
     "system": (add_a_better_system, "system", "100.00, before 80.00: system"),
 }
 
@@ -342,7 +342,8 @@ def test_a_grade_that_differs_says_why(
     assert read_changes(graded) == {"one": why}
     before = graded.files()
     again = grade(graded, *options)
-    assert again.out.endswith("\n4 of 4 submissions graded\n")  # a run in which nothing differs says nothing
+    last_line = again.out.splitlines()[-1]
+    assert last_line.startswith("4 of 4 submissions graded")  # a run in which nothing differs says nothing
     assert {name for name, text in graded.files().items() if before[name] != text} <= {MARKDOWN, BOARD}
 
 
@@ -424,6 +425,66 @@ def test_a_damaged_line_of_the_history_is_named(
     outcome = grade(graded)
     assert mentions(outcome.err, f"{HISTORY}:3: ")  # until somebody mends or deletes it
     assert (outcome.code, path.read_bytes()) == (0, before + added.encode())
+
+
+NAMES = {  # that a spreadsheet or a file system may change
+    "NFD": "Mu\u0308ller",
+    "a blank at the end": "Anna ",
+    "an apostrophe": "'t Hooft",
+    "a formula": "-x",
+    "a soft hyphen": "a\u00adb",
+}
+
+
+@posix_only
+@table("name", NAMES)
+def test_a_name_that_a_spreadsheet_changes_is_found_again(graded: Project, name: str) -> None:
+    graded.submission(f"in/{name}", own=answers("one", **CITED))  # which is in the journal
+    assert grade(graded).code == 0
+    before = graded.files()
+    outcome = grade(graded)
+    assert (outcome.code, graded.files()[HISTORY]) == (0, before[HISTORY])
+    assert "ithdrawn" not in outcome.out + "".join(outcome.err)
+    others = sorted(path for path in (graded.folder / "in").iterdir() if path.name != name)
+    named = [path.relative_to(graded.folder).as_posix() for path in others]
+    outcome = graded.run("dev", "--submissions", *named)
+    assert (outcome.code, graded.files()) == (2, before)
+    assert mentions(outcome.err, "graded earlier and not named")
+
+
+def test_a_history_may_be_sorted_in_another_way(graded: Project) -> None:
+    graded.write("dev_overrides.csv", "submission,question_id,score,reason\none,q001,5,So.\n")
+    grade(graded)
+    path = graded.folder / HISTORY
+    first, *rows = path.read_text("utf-8-sig").splitlines()
+    rows[-1] = "2099" + rows[-1].removeprefix(rows[-1][:4])  # later than the others
+    path.write_text("\n".join([first, *reversed(rows)]) + "\n", "utf-8")
+    before = path.read_bytes()
+    assert (differ(grade(graded)), path.read_bytes()) == ("4 of 4 submissions graded", before)
+
+
+@table("line", {"of a spreadsheet": "sep=;", "without points": "date,submission,folder"})
+def test_a_history_without_its_first_line_is_an_error(graded: Project, line: str) -> None:
+    path = graded.folder / HISTORY
+    path.write_text(f"{line}\n" + path.read_text("utf-8-sig"), "utf-8")
+    before = graded.files()
+    outcome = grade(graded)
+    assert (outcome.code, graded.files()) == (2, before)
+    assert mentions(outcome.err, f"{HISTORY}:1: columns that are missing: ", "restore the first line")
+
+
+def test_a_page_names_no_other_student_and_no_folder_above(graded: Project) -> None:
+    shutil.copytree(graded.folder / "in/one", graded.folder / "in/group/ann")
+    shutil.copytree(graded.folder / "in/one", graded.folder / "in/group/bob")
+    rewrite_question(graded, 0, answer="It poured.")  # which is not in the journal
+    folders = f"{graded.folder.as_posix()}/in/*"
+    outcome = graded.run("dev", "--submissions", folders, "--report", "html", "md", GROQ_API_KEY="")
+    assert mentions(outcome.err, "predictions in 2 folders, of which the first is graded")
+    assert mentions(outcome.err, "not judged: q001")
+    for form in ("html", "md", "json"):
+        text = text_of(graded, f"dev_graded/group/dev_evaluation.{form}")
+        assert "bob" not in text
+        assert str(graded.folder) not in text
 
 
 def test_a_spreadsheet_may_have_saved_the_history(graded: Project) -> None:
@@ -935,7 +996,9 @@ def test_what_needs_attention_is_said_first(crowd: Project) -> None:
 
 def test_who_is_not_graded_is_in_the_last_line_of_the_console(crowd: Project) -> None:
     outcome = grade(crowd)
-    assert outcome.out.endswith("\n8 of 10 submissions graded; not graded: torn, zip\n")
+    assert outcome.out.endswith(
+        "\n8 of 10 submissions graded; not graded: torn, zip; without points yet: 1\n"
+    )
     assert [name for name in ("torn", "zip") if outcome.out.count(name) > 1] == []
 
 
@@ -1000,7 +1063,9 @@ def test_a_second_folder_within_a_folder(course: Project) -> None:
         course.write(f"in/{name}", "x")
     outcome = grade(course, "--judge")
     assert read_grades(course)["zoe"][:3] == ["100.0", "own", "graded"]
-    assert mentions(outcome.err, "warning: in/zoe/a_first: folders beside, not graded: in/zoe/b_second")
+    assert mentions(
+        outcome.err, "warning: in/zoe/a_first: predictions in 2 folders, of which the first is graded"
+    )
     assert list(read_grades(course)) == ["bare", "one", "third", "torn", "two", "zoe"]
 
 

@@ -326,7 +326,9 @@ def test_from_python_models_and_functions_are_asked_several_times(small: Project
     results = evaluation.grade("dev", judge=lambda asked, answer: next(given), repeats=3)
     assert [row["answer_repeats"] for row in results.rows()] == [[1, 2, 5], [5, 5, 5]]
     for repeats in (0, -1, 1.5):
-        with pytest.raises(ValueError, match=f"^repeats: expected a whole number from 1 to 20, got {repeats}$"):
+        with pytest.raises(
+            ValueError, match=f"^repeats: expected a whole number from 1 to 20, got {repeats}$"
+        ):
             evaluation.grade("dev", repeats=repeats)  # type: ignore[arg-type]
 
 

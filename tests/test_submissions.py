@@ -289,7 +289,7 @@ def test_missing_judgements_flags_and_warnings_are_counted(course: Project, judg
     ]
     reasons = ["judgements missing: 1", "no citations", "no citations", "judgements missing: 2"]
     assert [reason for (reason,) in leaderboard(course, "reason")] == reasons
-    assert outcome.out.endswith("\n3 of 3 submissions graded\n")
+    assert outcome.out.endswith("\n3 of 3 submissions graded; without points yet: 2\n")
     assert (outcome.code, mentions(outcome.err, "ann/dev_strong_output.json", "q002")) == (3, True)
 
 
@@ -423,7 +423,7 @@ BELOW = """
 """
 POINTS = """\
 submission,points,previous,previous_date,change,system,status,reason,flagged,decisions,page
-'=1+2,50.0,,,,own,graded,"Not graded: dev_bad_output.json:3: JSON is cut off; Equal predictions: ann/own; no citations, which counts 0",0,0,dev_graded/=1+2/dev_evaluation.html
+'=1+2,50.0,,,,own,graded,"Not graded: dev_bad_output.json:3: JSON is cut off; Equal predictions: ann/own; no citations, which counts 0 where there is gold evidence",0,0,dev_graded/=1+2/dev_evaluation.html
 ann,100.0,,,,strong,graded,"Equal predictions: =1+2/own; The best system counts: best of 2 systems: ask for one file, or `final`",0,0,dev_graded/ann/dev_evaluation.html
 no_one,,,,,,not graded,cannot be read: No such file or directory,0,0,dev_graded/no_one/dev_evaluation.html
 """  # noqa: E501

@@ -343,7 +343,7 @@ def test_of_many_kinds_of_warning_ten_are_shown(project: Project) -> None:
     outcome = grade(project, [*ASKED, question("d3")], {**rows, "q003": {}, "q" * 90_000: {}})
     lines = warnings(outcome)
     assert len(lines) == 11
-    assert mentions(lines[:3], "all answers are the same")
+    assert mentions(lines[:3], "all answers are blank")
     assert lines[-1] == f"warning: {STRONG}: kinds of warning that are not shown: 13"
     assert max(map(len, outcome.err)) < 500
     assert len(outcome.results["strong"]["run"]["warnings"]) == 11
