@@ -3667,10 +3667,12 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def read(self, prompt: Prompt, answer: str = "") -> Judgement:
         """Return the judgement in the reply on an answer. Raises InvalidReply."""
+        if self.refused:  # whatever else it says
+            raise InvalidReply(self.refused)
         try:
             value, source = parse_reply(self.content)
         except InvalidReply as error:
-            raise InvalidReply(self.refused or ("it is cut off" if self.cut_off else str(error))) from None
+            raise InvalidReply("it is cut off" if self.cut_off else str(error)) from None
         if prompt.reply_fields:
             try:
                 written = msgspec.convert(value, prompt.reply_type)
@@ -4113,6 +4115,22 @@ class ServiceError(Exception):
         self.token_limit = read_token_limit(headers)
         self.is_lost = is_lost
 
+    def names(self, parameter: str, body: Mapping[str, Any]) -> bool:
+        """Return whether the error says that a parameter of a request is not taken."""
+        pattern = rf"(?i)\b{parameter.replace('_', '[ _-]?')}\b(?!['\"]?\s*:\s*['\"]?[-\d{{\[])"  # no dump
+        if "tokens" in parameter and re.search(TOO_MANY, self.message):
+            return False  # It is known, and its value is not allowed, or the request is too large.
+        if self.parameter:
+            return bool(re.search(pattern, self.parameter))
+        message = self.message.replace(str(body["model"]), "")
+        prompts = "\n".join(row["content"] for row in body["messages"])
+        for match in re.finditer(pattern, message):
+            before = message[max(match.start() - ECHO_CHARS, 0) : match.end()]
+            after = message[match.start() : match.end() + ECHO_CHARS]
+            if not any(part != match[0] and part in prompts for part in (before, after)):
+                return True
+        return False
+
 
 class Turn(msgspec.Struct, eq=False):
     """A call in flight, with what is set aside for it; when it has ended, with what it took."""
@@ -4142,8 +4160,8 @@ class Runner:
         self.is_stopped = False  # no more calls are started
         self.is_closed = False  # no more outcomes are kept
         self.was_reached = False
-        self.n_usable = 0  # replies
-        self.n_unusable = 0  # answers without a usable reply
+        self.has_usable = any(map(judge.journal.find, judge.calls))  # replies
+        self.unusable: set[tuple[str, int]] = set()  # answers without a usable reply
         self.n_not_kept = 0  # replies that the journal could not take
         self.lost_in_a_row = 0
         self.in_flight: list[Turn] = []
@@ -4196,7 +4214,7 @@ class Runner:
     def keep_outcome(self, call: Call, outcome: Reply | Failure) -> None:
         """Put a reply into the journal. Raises JudgingStopped if it is the judge that fails, not a call."""
         if isinstance(outcome, Reply):
-            self.n_usable += 1
+            self.has_usable = True
             try:
                 self.judge.journal.append(outcome, call)
             except OSError:
@@ -4204,10 +4222,12 @@ class Runner:
                 raise
             return
         self.judge.failures[call.key] = outcome
-        self.n_unusable += outcome.is_unusable
-        if self.n_unusable >= MAX_UNUSABLE and not self.n_usable:
+        if outcome.is_unusable:
+            self.unusable.add((call.request.system, call.request.position))
+        if len(self.unusable) >= MAX_UNUSABLE and not self.has_usable:
             shown = f"; the last one: {cut_text(outcome.reply)}" if outcome.reply else ""
-            text = f"no usable reply to any of {self.n_unusable} answers ({outcome.reason}{shown})"
+            asked = "answers" if self.session.activity == "judging" else "requests"
+            text = f"no usable reply to any of {len(self.unusable)} {asked} ({outcome.reason}{shown})"
             raise JudgingStopped(f"{text}: choose another model, or see --max-tokens")
 
     def get_reply(self, call: Call) -> Reply | Failure | None:
@@ -4552,8 +4572,10 @@ def find_endpoint() -> Endpoint:
         form = "it must be http(s)://HOST/PATH, and in a password %40 stands for @"
         raise UsageError(f"{BASE_URL_VARIABLE}: {form}") from None
     path = parts.path.rstrip("/")
-    prefixes = (GROQ_PREFIX, "/v1")  # the second one is that of other servers with OpenAI's API
-    prefix = next(filter(path.endswith, prefixes), GROQ_PREFIX)
+    version = re.search(
+        r"/openai/v1$|/v\d\w*(/openai)?$", path
+    )  # other APIs end in /v1, /v4 or /v1beta/openai
+    prefix = version[0] if version else GROQ_PREFIX
     path = path.removesuffix(prefix)
     url = parts._replace(path=path, query="", fragment="").geturl()
     host = parts.netloc.rpartition("@")[2].lower()
@@ -4566,7 +4588,7 @@ def find_api_key() -> str:
 
 RESPONSE_FORMATS = ("a JSON schema", "JSON mode", "no response_format")  # what is asked for, in this order
 FORMAT_STATUSES = (400, 415, 422, 500, 501)
-FORMAT_WORDS = r"(?i)response.format|schema|json|structured|grammar"
+FORMAT_WORDS = r"(?i)response.?format|schema|json.?(mode|object)|structured|grammar"
 # Parameters that are left out if the service refuses them, with what takes their place.
 OPTIONAL_PARAMETERS = {
     "temperature": "",
@@ -4574,10 +4596,17 @@ OPTIONAL_PARAMETERS = {
     "reasoning_effort": "",
     "max_completion_tokens": "max_tokens",
     "max_tokens": "",
+    "response_format": "",
 }
 PARAMETER_STATUSES = (400, 422)
 # Is said of a number of tokens that is refused.
-TOO_MANY = r"(?i)\b(too (large|long|many|high|big)|length|exceed\w*|less than|at most|maximum)\b"
+TOO_MANY = (
+    r"(?i)\b(too (large|long|many|high|big|small)|length|exceed\w*|less than|at (most|least)|maximum|range|"
+    r"between|greater|positive)\b"
+)
+ECHO_CHARS = 8  # before or after a name in a message: if a prompt has them, too, the message repeats it
+FILTERED = "a content filter ended it"
+OUT_OF_TOKENS = "output limit was reached"  # is said in a 400 for a reply that is cut off
 
 
 class Service:
@@ -4638,9 +4667,15 @@ class Service:
         try:
             reply, limit = self.post(content)
         except ServiceError as error:
+            unusable = Reply(content=error.failed_generation, model=body.model, endpoint=self.endpoint.name)
             if error.code == "json_validate_failed":
-                reply = Reply(content=error.failed_generation, model=body.model, endpoint=self.endpoint.name)
-                return reply, None
+                return unusable, None
+            if error.status == 400 and OUT_OF_TOKENS in error.message:
+                unusable.cut_off = True
+                return unusable, None
+            if error.status == 400 and error.code == "content_filter":
+                unusable.refused = FILTERED
+                return unusable, None
             is_other = self.leave_parameter(content, error)
             if is_other or (not self.has_groq_api and self.leave_format(tried, error)):
                 return self.complete(body, prompt)
@@ -4665,14 +4700,10 @@ class Service:
         """Return whether a call failed because of a parameter. From now on it is left out."""
         if error.status not in PARAMETER_STATUSES:
             return False
-        sent = " ".join(message["content"] for message in content["messages"])
         for name, other in OPTIONAL_PARAMETERS.items():
-            is_named = name in re.findall(r"\w+", error.parameter)
-            if not is_named and name not in sent:  # else the message may repeat an answer
-                is_named = bool(re.search(rf"\b{name}\b", error.message))
-            if "tokens" in name and re.search(TOO_MANY, error.message):
-                is_named = False  # the parameter is known, and this request is too large
-            if name not in content or not is_named:
+            if name not in content or (name == "response_format" and not self.has_groq_api):
+                continue  # other APIs are asked for the next format: see leave_format
+            if not error.names(name, content):
                 continue
             with self.lock:
                 if name not in self.left_out:  # the first of the calls in flight
@@ -4727,14 +4758,16 @@ class Service:
         choice = completion["choices"][0]
         content = choice["message"].get("content")
         refusal = choice["message"].get("refusal")
-        refused = "the model refuses to answer" if refusal else ""
-        if choice.get("finish_reason") == "content_filter":
-            refused = "a content filter ended it"
+        finish_reason = str(choice.get("finish_reason")).lower()
         if isinstance(content, list):
+            refusal = refusal or "".join(part.get("refusal") or "" for part in content)
             content = "".join(part["text"] for part in content if part.get("type") == "text")
+        refused = "the model refuses to answer" if refusal or finish_reason == "refusal" else ""
+        if finish_reason in ("content_filter", "safety"):
+            refused = FILTERED
         counts = only_dict(completion.get("usage"))
         return Reply(
-            content=self.redact(content if isinstance(content, str) else str(refusal or "")),
+            content=self.redact(str(refusal or (content if isinstance(content, str) else ""))),
             model=self.redact(str(completion.get("model") or "")),
             endpoint=self.endpoint.name,
             fingerprint=self.redact(str(completion.get("system_fingerprint") or "")),
@@ -4743,7 +4776,7 @@ class Service:
                 "completion": counts.get("completion_tokens"),
                 "cached": only_dict(counts.get("prompt_tokens_details")).get("cached_tokens") or 0,
             },
-            cut_off=choice.get("finish_reason") == "length",
+            cut_off=finish_reason == "length",
             refused=refused,
         )
 
@@ -4752,18 +4785,32 @@ class Service:
         details = body.get("error", body) if isinstance(body, dict) else None
         if not isinstance(details, dict):
             details = {"message": details}
-        faulty = only_dict(details.get("message")).get("detail") or details.get("detail")
-        if isinstance(faulty, list):  # as FastAPI and Mistral list what is wrong with parameters
-            faults = list(map(only_dict, faulty))
-            message = "; ".join(str(fault.get("msg")) for fault in faults)
-            parameters = " ".join(f"{fault.get('loc')}" for fault in faults)
-            details = {"message": f"{parameters}: {message}", "param": parameters}
+        faults = only_dict(details.get("message")).get("detail") or details.get("detail")
+        if isinstance(faults, list):  # as FastAPI and Mistral list what is wrong with parameters
+            places = [str(only_dict(fault).get("loc") or "") for fault in faults]
+            texts = [str(only_dict(fault).get("msg") or fault) for fault in faults]
+            details = {"message": "; ".join(map(": ".join, zip(places, texts, strict=True)))}
+            details["param"] = " ".join(places).strip()
+        raw = only_dict(details.get("metadata")).get("raw")
+        if raw:  # what the service that was asked in turn has said
+            details = {**details, "message": f"{details.get('message')}: {raw}"}
         scalars = {name: value for name, value in details.items() if value and isinstance(value, (str, int))}
         details = {name: self.redact(str(value)) for name, value in scalars.items()}
         return ServiceError(details.get("message") or self.redact(message), status, details, headers)
 
 
 # -- The journal: nothing is paid for twice
+
+
+def is_torn(line: bytes) -> bool:
+    """Return whether a line is the beginning of one of ours, and not a whole line of somebody else's."""
+    if line.endswith(b"\n") or not line.startswith((b"{", b"\0")):
+        return False
+    try:
+        json.loads(line)
+    except ValueError:
+        return True
+    return False
 
 
 class Journal(msgspec.Struct):
@@ -4821,7 +4868,7 @@ class Journal(msgspec.Struct):
                 n_lines += 1
                 is_utf16 = b"\0" in line  # as an editor may have saved it
                 if is_utf16 or not self.read_line(line.removeprefix(b"\xef\xbb\xbf")):
-                    if line.startswith(b'{"') and not line.endswith(b"\n"):
+                    if is_torn(line):
                         self.n_torn = len(line)
                     else:
                         self.unreadable += 1
@@ -4871,7 +4918,13 @@ class Journal(msgspec.Struct):
         reply.repeat = call.request.repeat
         reply.time = datetime.now(timezone.utc).isoformat(timespec="seconds")
         data = encode_json(reply) + b"\n"
-        if self.stream.write(data) < len(data):
+        end = self.stream.seek(0, os.SEEK_END)
+        try:
+            n_written = self.stream.write(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from error
+        if n_written < len(data):
+            self.stream.truncate(end)  # The next reply begins a line, if there is room again.
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         self.replies.setdefault(call.key, []).append(reply)
         self.judgements.pop(call.key, None)

@@ -531,13 +531,14 @@ def test_a_last_line_that_was_cut_off_is_removed_and_named_once(small: Project, 
     assert not mentions(small.run().err, "cut off")
 
 
-def test_a_last_line_of_another_form_stays(small: Project, serve: Serve) -> None:
+@table("line", {"a text": b"a note of mine", "an object": b'{"note": "of mine"}'})
+def test_a_last_line_of_another_form_stays(small: Project, serve: Serve, line: bytes) -> None:
     serve(scored(4))
     small.run()
     whole = small.files()[JOURNAL]
-    small.write(JOURNAL, whole + b"a note of mine")
+    small.write(JOURNAL, whole + line)
     assert mentions(small.run().err, f"{JOURNAL}: unreadable lines: 1")
-    assert small.files()[JOURNAL] == whole + b"a note of mine\n"
+    assert small.files()[JOURNAL] == whole + line + b"\n"
 
 
 LOCKS = {

@@ -398,6 +398,31 @@ def test_a_judge_that_cannot_judge_is_asked_about_twenty_answers(project: Projec
     assert (len(block["failed_questions"]), len(block["unjudged_questions"])) == (20, 30)
 
 
+def test_replies_in_the_journal_say_that_a_judge_can_judge(project: Project, serve: Serve) -> None:
+    many_questions(project, 25)
+    serve(completion(SCORED))
+    project.run("dev", "--limit", "1")
+    server = serve(completion(None, refusal="No."))
+    outcome = project.run()
+    assert (outcome.code, len(server.calls)) == (3, 24 * 3)
+    assert not mentions(outcome.err, "ended early")
+
+
+def test_repeats_of_a_judgement_are_one_answer(project: Project, serve: Serve) -> None:
+    many_questions(project, 2)
+    server = serve(completion("I like it."))
+    outcome = project.run("dev", "--repeats", "20")
+    assert (outcome.code, len(server.calls)) == (3, 2 * 20 * 3)
+    assert not mentions(outcome.err, "ended early")
+
+
+def test_a_refusal_that_looks_like_a_score_is_none(small: Project, serve: Serve) -> None:
+    serve(completion(None, refusal=SCORED))
+    outcome = small.run("dev", "--limit", "1")
+    failure = judge_block(outcome)["per_question"][0]["failure"]
+    assert failure == "no score in 3 replies: the model refuses to answer"
+
+
 def test_a_judge_that_has_judged_is_asked_about_all_answers(project: Project, serve: Serve) -> None:
     many_questions(project, 50)
     usable = {"d3": completion(SCORED)}

@@ -132,6 +132,22 @@ REFUSALS = {  # a parameter -> the refusal of a service that does not take it
         error(400, "invalid_request", "Unrecognized request argument supplied: seed"),
     ),
     "an effort": ("reasoning_effort", error(400, "", "property 'reasoning_effort' is unsupported")),
+    "in another spelling": (
+        "reasoning_effort",
+        error(400, "", "Model own does not support parameter reasoningEffort."),
+    ),
+    "by the service behind it": (
+        "seed",
+        Reply(
+            400,
+            json.dumps({"error": {"message": "It failed", "metadata": {"raw": "seed: no"}}}).encode(),
+        ),
+    ),
+    "in a list of texts": ("seed", Reply(422, json.dumps({"detail": ["seed is not allowed"]}).encode())),
+    "in words that answers have, too": (
+        "temperature",
+        error(400, "", "Your model does not take a temperature"),
+    ),
 }
 
 
@@ -146,6 +162,7 @@ def test_a_parameter_that_is_refused_is_left_out(
     prefix: str,
 ) -> None:
     """It is said once, and in the results, whichever run has asked; the journal's keys stay."""
+    small.predictions("strong", {"q001": {"answer": "A temperature."}, "q002": {"answer": "Linseed oil."}})
     server = serve(lambda call: refusal if parameter in call.body else score_reply(4), prefix=prefix)
     monkeypatch.setenv("GROQ_BASE_URL", f"{server.url}{prefix}")
     command = ("dev", "--model", BIG, "--workers", "1")
@@ -194,6 +211,9 @@ def test_a_service_that_refuses_several_parameters(small: Project, open_server: 
 
 LEFT_IN = {
     "a request that is too large": "max_completion_tokens is too large: 600. The context has 512 tokens.",
+    "a number out of range": "Invalid max_completion_tokens: the valid range is [1, 8192]",
+    "a number below the least": "max_completion_tokens must be at least 1, got -160.",
+    "a dump of the request": "loc: body, input: {'temperature': 0, 'seed': 42, 'max_completion_tokens': 160}",
     "an answer that the message repeats": "This cannot be answered: The temperature and the seed.",
 }
 
@@ -209,6 +229,53 @@ def test_other_errors_leave_no_parameter_out(small: Project, serve: Serve, messa
     assert (outcome.code, len(server.calls)) == (3, 2)
     assert all({"temperature", "seed", "max_completion_tokens"} <= {*call.body} for call in server.calls)
     assert not mentions(outcome.err, "The service refuses")
+
+
+def test_the_name_of_a_model_is_no_parameter(small: Project, serve: Serve) -> None:
+    server = serve(error(400, "", "Requested tokens exceed the context of seed-oss:36b."))
+    outcome = small.run("dev", "--model", "seed-oss:36b", "--workers", "1")
+    assert (outcome.code, len(server.calls)) == (3, 2)
+    assert not mentions(outcome.err, "The service refuses")
+
+
+def test_a_response_format_that_is_refused_under_groqs_path_is_left_out(small: Project, serve: Serve) -> None:
+    refusal = error(400, "", "Invalid parameter: it is not supported.", param="response_format")
+    server = serve(lambda call: refusal if "response_format" in call.body else score_reply(4))
+    outcome = small.run("dev", "--workers", "1")
+    assert (judge_scores(outcome), outcome.code) == ({"q001": 4, "q002": 4}, 0)
+    assert formats(server) == [JSON_MODE, "none", "none"]
+    assert judge_block(outcome)["parameters_left_out"] == ["response_format"]
+
+
+REPLIES_IN_ERRORS = {  # what a 400 says -> the reason of the failure
+    "content_filter": (
+        error(400, "content_filter", "The response was filtered."),
+        "a content filter ended it",
+    ),
+    "the limit of tokens": (
+        error(400, "", "Could not finish the message because max_tokens or model output limit was reached."),
+        "it is cut off after 640 tokens: allow more with --max-tokens",
+    ),
+}
+
+
+@table("reply, reason", REPLIES_IN_ERRORS)
+def test_an_error_that_is_a_reply_without_a_score(
+    small: Project, serve: Serve, reply: Reply, reason: str
+) -> None:
+    serve(reply)
+    outcome = small.run("dev", "--limit", "1")
+    assert judge_block(outcome)["per_question"][0]["failure"] == f"no score in 3 replies: {reason}"
+
+
+@table("path", {"a version": "/v1", "another version": "/api/paas/v4", "a version within": "/v1beta/openai"})
+def test_a_base_url_with_a_version_is_taken_as_it_is(
+    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    server = serve(score_reply(4), prefix=path)
+    for end in ("", "/"):
+        monkeypatch.setenv("GROQ_BASE_URL", f"{server.url}{path}{end}")
+        assert judge_scores(small.run(*MODEL)) == {"q001": 4, "q002": 4}
 
 
 def test_a_server_needs_a_model_and_is_named_in_errors(small: Project, open_server: Open) -> None:
