@@ -219,6 +219,7 @@ MAX_SYSTEMS = 10  # of a submission; --systems chooses
 MAX_SYSTEMS_SHOWN = 10  # with more, the console lists significant differences only
 MAX_AMOUNT = 2**53  # beyond it a float cannot count
 CONSOLE_WIDTH = 100  # columns of a table
+MAX_NAME_CHARS = 30  # of a submission's name on the console
 
 EXIT_OK = 0
 EXIT_WORSE = 1
@@ -9228,8 +9229,17 @@ def describe_status(system: SplitSystem) -> str:
 
 def narrow_leaderboard(board: Part) -> Part:
     status = board.header.index("Status")
-    rows = [row for row in board.rows if row[status] != State.NOT_GRADED.value]
+    rows = []
+    for row in board.rows:
+        if row[status] != State.NOT_GRADED.value:
+            rows.append([shorten_name(cell) if isinstance(cell, LinkCell) else cell for cell in row])
     return board._replace(rows=rows).select(set(board.header) - NOT_ON_CONSOLE)
+
+
+def shorten_name(cell: LinkCell) -> LinkCell:
+    """Return a name without its middle if it would cut the console's table into several."""
+    is_long = len(cell.text) > MAX_NAME_CHARS
+    return cell._replace(text=f"{cell.text[:15]}...{cell.text[-12:]}") if is_long else cell
 
 
 def choose_system(submission: GradedSubmission, measure: Measure) -> SplitSystem:

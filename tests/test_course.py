@@ -473,6 +473,13 @@ def test_a_history_without_its_first_line_is_an_error(graded: Project, line: str
     assert mentions(outcome.err, f"{HISTORY}:1: columns that are missing: ", "restore the first line")
 
 
+def test_a_long_name_leaves_the_leaderboard_in_one_piece(graded: Project) -> None:
+    graded.submission(f"in/{'long' * 19}-end", own=answers("one", **CITED))
+    board = blocks(grade(graded).out)["LEADERBOARD"]
+    assert board.count("Submission") == 1
+    assert "longlonglonglon...longlong-end" in board
+
+
 def test_a_page_names_no_other_student_and_no_folder_above(graded: Project) -> None:
     shutil.copytree(graded.folder / "in/one", graded.folder / "in/group/ann")
     shutil.copytree(graded.folder / "in/one", graded.folder / "in/group/bob")
