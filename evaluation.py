@@ -4132,6 +4132,16 @@ class ServiceError(Exception):
                 return True
         return False
 
+    def find_reply(self) -> Reply | None:
+        """Return the reply that the service gave up on: that of JSON mode may be usable, others say why."""
+        if self.code == "json_validate_failed":
+            return Reply(content=self.failed_generation)
+        if self.status == 400 and OUT_OF_TOKENS in self.message:
+            return Reply(cut_off=True)
+        if self.status == 400 and self.code == "content_filter":
+            return Reply(refused=FILTERED)
+        return None
+
 
 class Turn(msgspec.Struct, eq=False):
     """A call in flight, with what is set aside for it; when it has ended, with what it took."""
@@ -4610,6 +4620,15 @@ FILTERED = "a content filter ended it"
 OUT_OF_TOKENS = "output limit was reached"  # is said in a 400 for a reply that is cut off
 
 
+def leave_out(parameters: Iterable[str], body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of a call without some parameters, or with what takes their place."""
+    for name in parameters:
+        value = body.pop(name, None)
+        if value is not None and OPTIONAL_PARAMETERS[name]:
+            body[OPTIONAL_PARAMETERS[name]] = value
+    return body
+
+
 class Service:
     """A client of the service. Its methods raise ServiceError, and no error of the groq package."""
 
@@ -4661,41 +4680,28 @@ class Service:
         return text
 
     def complete(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, RateLimit | None]:
-        """Make a call. What JSON mode gave up on is a reply, too: it may be usable. Raises ServiceError."""
+        """Make a call, again if something is to be left out of it. Raises ServiceError."""
         tried = self.format
         left_out = list(self.left_out)
-        content = self.fit_body(body, prompt)
+        if not self.has_groq_api:
+            body.response_format = (build_schema_format(prompt), JSON_MODE, msgspec.UNSET)[tried]
+        content = leave_out(left_out, msgspec.to_builtins(body))
         try:
             reply, limit = self.post(content)
         except ServiceError as error:
-            unusable = Reply(content=error.failed_generation, model=body.model, endpoint=self.endpoint.name)
-            if error.code == "json_validate_failed":
-                return unusable, None
-            if error.status == 400 and OUT_OF_TOKENS in error.message:
-                unusable.cut_off = True
-                return unusable, None
-            if error.status == 400 and error.code == "content_filter":
-                unusable.refused = FILTERED
-                return unusable, None
+            given_up = error.find_reply()
+            if given_up:
+                given_up.model = body.model
+                given_up.endpoint = self.endpoint.name
+                return given_up, None
             is_other = self.leave_parameter(content, error)
             if is_other or (not self.has_groq_api and self.leave_format(tried, error)):
                 return self.complete(body, prompt)
             raise
-        reply.left_out = left_out
         if not self.has_groq_api and tried == len(RESPONSE_FORMATS) - 1:
-            reply.left_out.append("response_format")
+            left_out.append("response_format")
+        reply.left_out = left_out
         return reply, limit
-
-    def fit_body(self, body: RequestBody, prompt: Prompt) -> dict[str, Any]:
-        """Return the body of a call, without what the service has refused."""
-        if not self.has_groq_api:
-            body.response_format = (build_schema_format(prompt), JSON_MODE, msgspec.UNSET)[self.format]
-        content: dict[str, Any] = msgspec.to_builtins(body)
-        for name in self.left_out:
-            value = content.pop(name, None)
-            if value is not None and OPTIONAL_PARAMETERS[name]:
-                content[OPTIONAL_PARAMETERS[name]] = value
-        return content
 
     def leave_parameter(self, content: Mapping[str, Any], error: ServiceError) -> bool:
         """Return whether a call failed because of a parameter. From now on it is left out."""
