@@ -10450,19 +10450,7 @@ def parse_column(fields: Collection[str], presets: Mapping[str, Columns], text: 
     return [(field, path)]
 
 
-class StudyOptions(Options):
-    group = "studies of methods and judges"
-
-    normalize: str = option("text", "before exact; formula is for logic (default: text)", choices=NORMALIZERS)
-    embedding_model: str = option(
-        EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}, for English", metavar="MODEL"
-    )
-    judge_top: int | None = option(
-        None, f"judge the N best by other methods (default: {USUAL_JUDGE_TOP}, or all)", metavar="N"
-    )
-
-
-class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
+class AnswerOptions(JudgeOptions, GateOptions):
     group = "scoring"
     follows_journal = False
 
@@ -10480,6 +10468,13 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
         (), "judge by your own: polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
     )
     protocol: str = option("verdict", "yes-no, share or marks (default: verdict)", choices=ANSWER_PROMPTS)
+    normalize: str = option("text", "before exact; formula is for logic (default: text)", choices=NORMALIZERS)
+    embedding_model: str = option(
+        EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}, for English", metavar="MODEL"
+    )
+    judge_top: int | None = option(
+        None, f"judge the N best by other methods (default: {USUAL_JUDGE_TOP}, or all)", metavar="N"
+    )
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
     # Rows of a Python program, by name, as the content of files: so they are read and checked as files are
