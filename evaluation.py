@@ -4910,7 +4910,8 @@ class Journal(msgspec.Struct):
         except OSError as error:
             self.unlocked = error.strerror or str(error)
         self.read()
-        self.stream.truncate(os.path.getsize(self.path) - self.n_torn)
+        if self.n_torn:
+            self.stream.truncate(os.path.getsize(self.path) - self.n_torn)
         if self.stream.seek(0, os.SEEK_END):
             self.stream.seek(-1, os.SEEK_END)
             if self.stream.read() != b"\n":
