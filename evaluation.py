@@ -851,6 +851,13 @@ class DecisionRow(RunHead, kw_only=True):
         """Return whether only an ID or a position identifies the answer."""
         return bool(self.key[0][0] in ("item", "question_id"))
 
+    def has_texts_of(self, other: DecisionRow) -> bool:
+        """Return whether question, gold answer and answer are equal as far as both rows have them."""
+        others = dict(other.texts)
+        return all(
+            text == others.get(field, text) or "" in (text, others[field]) for field, text in self.texts
+        )
+
     @property
     def cluster(self) -> tuple[str, Any]:
         """What answers have in common that are judged alike: their gold document, or else the question."""
@@ -3828,6 +3835,7 @@ MIN_SECRET_CHARS = 12  # a shorter API key, as local servers take it, may be a w
 
 MAX_WORKERS = 128
 MAX_REPEATS = 20
+MAX_STORED_REPEATS = 1000  # more are no number of repeats
 WORKERS_PER_CLIENT = 16  # httpx searches its whole connection pool for each call: small pools are fast
 FIRST_WINDOW = 4  # calls in flight until the service's limits are known
 MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or out of reach
@@ -6502,8 +6510,8 @@ class JudgeOptions(Options):
 
     judge_model: str | None = option(
         None,
-        f"use this model (default: {DEFAULT_JUDGE_MODEL}; except in answers first that of the last results "
-        "or of the journal)",
+        "use this model (default: that of the last results or, except in answers, of the journal, else "
+        f"{DEFAULT_JUDGE_MODEL})",
         "--model",
     )
     dry_run: bool = option(False, "show calls, tokens and price; send nothing")
@@ -11746,6 +11754,7 @@ class Ratings(NamedTuple):
 
     rated: Sequence[RatedCriterion]
     unknown: Sequence[str]  # what people call answers that no judge has rated
+    differing: Sequence[str]  # and those whose texts are others than the judges'
     strangers: Sequence[str]  # people who have rated none but these
     n_ignored: int = 0  # files without a judge's decisions
     files: Sequence[RatingFile] = ()
@@ -11809,8 +11818,13 @@ is a rater."""
 
     def list_warnings(self, ratings: Ratings) -> list[Message]:
         unknown = WarningRecord("ratings of items that no judge has, which do not count", ratings.unknown)
+        differing = WarningRecord(
+            "ratings that count by ID, and whose gold answer or answer is not the judged one",
+            ratings.differing,
+            "check that they are of these answers",
+        )
         strangers = WarningRecord("people without a rating of an item that a judge has", ratings.strangers)
-        lines: list[Message] = [*list_warnings(self.options.human or "", [unknown, strangers])]
+        lines: list[Message] = [*list_warnings(self.options.human or "", [unknown, differing, strangers])]
         if ratings.n_ignored:
             lines.append(f"JSON files without a judge's decisions, ignored: {ratings.n_ignored}")
         return lines
@@ -11971,6 +11985,7 @@ def match_ratings(judges: Sequence[Rater], people: Sequence[Rater], problems: Pr
     rated = []
     criteria = sorted({row.criterion for row in list_decisions(judges)})
     unknown = [show_rated(row) for row in list_decisions(people) if row.criterion not in criteria]
+    differing: list[str] = []
     strangers = {rater.name for rater in people}
     for criterion in criteria:
         own_judges = select_rows(judges, criterion)
@@ -11979,14 +11994,19 @@ def match_ratings(judges: Sequence[Rater], people: Sequence[Rater], problems: Pr
         for rater in own_judges:
             rater.rows = list(identify_rows(rater, index, problems, is_judge=True))
         for rater in select_rows(people, criterion):
-            unknown += [show_rated(row) for row in rater.rows if not index.find(row, is_judge=False)]
+            for row in rater.rows:
+                found = index.find(row, is_judge=False)
+                if not found:
+                    unknown.append(show_rated(row))
+                elif not row.has_texts_of(found[0]):
+                    differing.append(show_rated(row))
             rater.rows = list(identify_rows(rater, index, problems, is_judge=False))
             if rater.rows:
                 own_people.append(rater)
         strangers -= {rater.name for rater in own_people}
         if len(own_judges) + len(own_people) > 1:
             rated.append(RatedCriterion(criterion, own_judges, own_people))
-    return Ratings(rated, unknown, sorted(strangers))
+    return Ratings(rated, unknown, differing, sorted(strangers))
 
 
 def show_rated(row: DecisionRow) -> str:
@@ -12087,8 +12107,12 @@ class RatingFile(NamedTuple):
     form: str
     columns: RatingColumns = RatingColumns()
 
+    @property
+    def n_ratings(self) -> int:
+        return sum(row.correct is not None or row.score is not None for row in self.rows)
+
     def describe(self) -> str:
-        rated = f"{self.source.file}: {len(self.rows):,} ratings, {self.form}"
+        rated = f"{self.source.file}: {self.n_ratings:,} ratings, {self.form}"
         parts = [f"{field}: {column}" for field, column in self.columns.columns.items()]
         if self.columns.raters:
             parts.append(f"raters: {', '.join(self.columns.raters)}")
@@ -12100,7 +12124,7 @@ class RatingFile(NamedTuple):
         columns = self.columns
         return {
             "file": self.source.file,
-            "ratings": len(self.rows),
+            "ratings": self.n_ratings,
             "form": self.form,
             "columns": dict(columns.columns),
             "rater_columns": columns.raters,
@@ -12195,7 +12219,7 @@ def list_answer_ratings(row: JsonRow, setup: Fields) -> Iterator[JsonRow]:
 
 def split_by_repeat(row: JsonRow, repeats: object, n_repeats: object, column: str) -> Iterator[JsonRow]:
     """Yield a row for each time that a judge was asked; what needed no judge is the same each time."""
-    if not isinstance(n_repeats, int) or n_repeats < 2:
+    if not isinstance(n_repeats, int) or not 2 <= n_repeats <= MAX_STORED_REPEATS:
         yield row
         return
     for number in range(n_repeats):
@@ -12213,7 +12237,7 @@ def list_ratings(file: FileData, columns: Columns, problems: Problems) -> tuple[
     if is_json(file):
         rows = list_rows(file, problems, DecisionRow)
         if "rows" in columns:
-            rows = list(flatten(split_by_member(row, columns["rows"]) for row in rows))
+            rows = list(flatten(split_by_member(row, columns["rows"], problems) for row in rows))
         rows = rename_ratings(file, rows, named, problems)
         return parse_ratings(rows, problems) if named else rows, RatingColumns(named)
     table = read_csv_rows(file, problems)
@@ -12257,9 +12281,12 @@ def rename_ratings(
     return renamed
 
 
-def split_by_member(row: JsonRow, path: str) -> list[JsonRow]:
+def split_by_member(row: JsonRow, path: str, problems: Problems) -> list[JsonRow]:
     """Return a row for each member of a list in a row, with what the row says of all."""
     members = find_member(row.data, path)[0]
+    if not isinstance(members, (list, type(None))):
+        problems.append(row.report(f"{path}: expected a list, got {show_json(members)}"))
+        return []
     return [row._replace(data={**only_dict(member), **row.data}) for member in members or ()]
 
 
@@ -13795,7 +13822,7 @@ def grade_answers(
     Args:
         rows: a list of dicts, a data frame (anything with `to_dict(orient="records")`) or the path of a
             file, of the system `answers` or of the file's name; or a dict of systems with one of these each.
-        methods, protocol: as on the command line. Without methods, rows need no gold answer.
+        methods, protocol: as on the command line. With `methods=[]` rows need no gold answer.
         judge: without criteria and `hybrid` it is the method `llm_judge`. A function `judge(item)` returns 0
             to 1, True, False, or None (not judged).
         measures: functions `f(item)`: see `Item`.
@@ -13807,6 +13834,8 @@ def grade_answers(
     System   exact  keyword     f1
     answers  1.000    1.000  1.000
     """
+    if not isinstance(columns, Mapping):
+        raise TypeError(f"columns: expected a dict such as {{'gold': 'Soll'}}, got {cut_text(repr(columns))}")
     if isinstance(methods, str):
         raise TypeError(f"expected a list of names, got the string {methods!r}")
     if callable(judge) and (criteria or protocol == "quality"):
@@ -13852,7 +13881,10 @@ def name_model(judge: object) -> str | None:
 
 
 def encode_sources(rows: Any) -> dict[str, FileData]:
-    """Return the rows of each system as the content of a file. Raises InputError."""
+    """Return the rows of each system as the content of a file. Raises InputError, and TypeError."""
+    if not (isinstance(rows, (Iterable, Path)) or hasattr(rows, "to_dict")):
+        expected = "a list of dicts, a data frame, a path, or a dict of these"
+        raise TypeError(f"rows: expected {expected}, got {cut_text(repr(rows))}")
     if not isinstance(rows, Mapping):
         rows = {Path(rows).stem if isinstance(rows, (str, Path)) else "answers": rows}
     problems: Problems = []

@@ -504,6 +504,38 @@ def test_a_position_is_no_name_of_another_question(project: Project) -> None:
     assert (judge["items"], judge["accuracy"]) == (2, 0.5)
 
 
+OTHER_TEXTS = {"answer": {"prediction": "another answer"}, "gold answer": {"gold": "another gold answer"}}
+
+
+@table("changes", OTHER_TEXTS)
+def test_ratings_by_an_id_with_other_texts_are_named(project: Project, changes: dict[str, Any]) -> None:
+    """They count, as texts for people may be shortened; they may also be of last year's answers."""
+    project.write("full.json", [row(n, id=str(n)) for n in range(3)])
+    project.write("people.json", [row(1, id="1"), row(0, id="0") | changes])
+    outcome = project.run("agreement", "full.json", "--human", "people.json")
+    assert (outcome.code, project.read("agreement.json")["people"]["items"]) == (0, 2)
+    what = "ratings that count by ID, and whose gold answer or answer is not the judged one: 1, e.g. 0"
+    assert f"warning: people.json: {what}; check that they are of these answers" in outcome.err
+
+
+def test_a_damaged_number_of_repeats_is_none(project: Project) -> None:
+    rows = [{"id": "1", "input": "q", "gold": "g", "prediction": "p", "correct": True}]
+    for name in ("a", "b"):
+        project.write(
+            f"{name}.json", {"judge_model": name, "setup": {"repeats": 10**30}, "detailed_results": rows}
+        )
+    assert project.run("agreement", "a.json", "b.json").code == 0
+
+
+def test_annotations_that_are_no_list(project: Project) -> None:
+    project.write("a.csv", "item,score\n1,2\n")
+    project.write("labels.json", [{"id": 1, "annotations": 5}])
+    problems = assert_refused(
+        project, "agreement", "a.csv", "--human", "labels.json", "--columns", "rows=annotations"
+    )
+    assert mentions(problems, "labels.json", "annotations: expected a list, got 5")
+
+
 def test_judges_that_only_name_their_items(project: Project) -> None:
     project.write("a.csv", "item,score\nx,1\ny,5\nz,3\n")
     project.write("b.csv", "item,score\nz,3\nx,2\nw,4\n")
