@@ -11143,7 +11143,11 @@ def read_answer_file(
         repeated += find_repeated(item.id for item in own_items)
     reading = Reading(file.name, len(rows), list(items), layout, ungraded, repeated)
     known = {folded: name for folded, name in index_names(Item).items() if name != "extra"}
-    sample = {row.place: rename_fields(Item, only_dict(row.data)) for row in rows[:SAMPLE_SIZE]}
+    named = {path for _, path in options.columns}  # by --columns
+    sample = {}
+    for row in rows[:SAMPLE_SIZE]:
+        fields = {name: value for name, value in only_dict(row.data).items() if name not in named}
+        sample[row.place] = rename_fields(Item, fields)
     oddities = list_warnings(file.name, find_unknown_fields(sample, known, "rows"))
     is_judged = bool(options.criteria) or not all(METHODS[name].score for name in options.methods)
     files = []

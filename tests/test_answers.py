@@ -823,3 +823,12 @@ def test_a_baseline_is_of_one_of_the_files(before: Project) -> None:
     assert problem == f"error: {path} would be written twice, or over a file that is read: rename one"
     before.run("answers", "b.json", "--baseline", "before.json")
     assert before.read("b_answers.json")["baseline"]["name"] == "before.json"
+
+
+def test_a_column_that_is_named_is_no_unknown_field(project: Project) -> None:
+    project.write("a.csv", "question,golds,answer\nWho?,Ann,Ann\n")
+    outcome = project.run("answers", "a.csv", "--columns", "gold=golds")
+    assert (outcome.code, outcome.err) == (
+        0,
+        ["a.csv: 1 row; gold: golds (--columns), question: question, answer: answer"],
+    )
