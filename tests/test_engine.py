@@ -665,10 +665,10 @@ def test_the_call_of_the_only_worker_is_awaited_at_ctrl_c(
     def answer(call: Call) -> Reply:
         if call.number == 1:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        return replace(score_reply(4), latency_s=0.2)
+        return replace(score_reply(4), latency_s=1.5 * call.number)  # the interrupt is seen within a second
 
     server = serve(answer)
-    monkeypatch.setattr(evaluation, "GRACE_S", 1.0)
+    monkeypatch.setattr(evaluation, "GRACE_S", 2.5)
     outcome = project.run("dev", "--workers", "1")
     assert (outcome.code, len(server.calls)) == (130, 2)
     assert_resumes(project, serve, ["d2"])
