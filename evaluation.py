@@ -10511,7 +10511,10 @@ def explain_answers() -> str:
     names = {name: ", ".join(aliases) for name, aliases in Item.aliases.items()}
     rows = [f"methods (default: {' '.join(DEFAULT_METHODS)}; with --criteria none):"]
     rows += [f"  {name:18} {method.explanation}" for name, method in METHODS.items()]
-    rows += ["", "fields of a row, in JSON, JSONL or CSV and in any case; the first that is there counts:"]
+    rows += [
+        "",
+        "fields of a row, in JSON, JSONL or CSV and in any case; of several the one with most values:",
+    ]
     fields = {
         "question": names["question"],
         "gold answer": ", ".join(GOLD_NAMES),
@@ -13278,7 +13281,9 @@ class GenerateOptions(WriteOptions):
     group = "predictions"
     follows_journal = False
 
-    split: str = option(SPLITS[0], "a split, or a JSON or CSV file of questions", "split", metavar="FILE")
+    split: str = option(
+        SPLITS[0], "a split, or a JSON or CSV file of questions with gold answers", "split", metavar="FILE"
+    )
     pipeline: str = option(
         "", "how they are answered (required); bm25 and rag need bm25s", choices=PIPELINES, required=True
     )
