@@ -481,21 +481,12 @@ class Prediction(Record):
 def convert_ids(field: str, values: Iterable[Any]) -> list[str]:
     """Return IDs as texts. Raises ValueError if one is blank."""
     try:
-        return list(map(intern_id, values))
+        ids = list(map(sys.intern, values))  # the same few IDs occur in many predictions
     except TypeError:  # a number
         ids = [format_plain(value) or "" for value in values]
-    except ValueError:
-        ids = [""]
     if not all(map(str.strip, ids)):
         raise ValueError(f"{field}: an ID must not be blank")
     return ids
-
-
-@functools.cache  # The same few IDs occur in many predictions.
-def intern_id(text: str) -> str:
-    if not str.strip(text):
-        raise ValueError("blank")
-    return text
 
 
 @functools.cache
@@ -854,9 +845,8 @@ class DecisionRow(RunHead, kw_only=True):
     def has_texts_of(self, other: DecisionRow) -> bool:
         """Return whether question, gold answer and answer are equal as far as both rows have them."""
         others = dict(other.texts)
-        return all(
-            text == others.get(field, text) or "" in (text, others[field]) for field, text in self.texts
-        )
+        pairs = [(text, others.get(field)) for field, text in self.texts]
+        return all(text == other for text, other in pairs if text and other)
 
     @property
     def cluster(self) -> tuple[str, Any]:
@@ -4124,7 +4114,7 @@ class ServiceError(Exception):
         self.token_limit = read_token_limit(headers)
         self.is_lost = is_lost
 
-    def names(self, parameter: str, body: Mapping[str, Any]) -> bool:
+    def is_about(self, parameter: str, body: Mapping[str, Any]) -> bool:
         """Return whether the error says that a parameter of a request is not taken."""
         pattern = rf"(?i)\b{parameter.replace('_', '[ _-]?')}\b(?!['\"]?\s*:\s*['\"]?[-\d{{\[])"  # no dump
         if "tokens" in parameter and re.search(TOO_MANY, self.message):
@@ -4718,7 +4708,7 @@ class Service:
         for name, other in OPTIONAL_PARAMETERS.items():
             if name not in content or (name == "response_format" and not self.has_groq_api):
                 continue  # other APIs are asked for the next format: see leave_format
-            if not error.names(name, content):
+            if not error.is_about(name, content):
                 continue
             with self.lock:
                 if name not in self.left_out:  # the first of the calls in flight
@@ -9247,11 +9237,11 @@ def narrow_leaderboard(board: Part) -> Part:
     rows = []
     for row in board.rows:
         if row[status] != State.NOT_GRADED.value:
-            rows.append([shorten_name(cell) if isinstance(cell, LinkCell) else cell for cell in row])
+            rows.append([drop_middle(cell) if isinstance(cell, LinkCell) else cell for cell in row])
     return board._replace(rows=rows).select(set(board.header) - NOT_ON_CONSOLE)
 
 
-def shorten_name(cell: LinkCell) -> LinkCell:
+def drop_middle(cell: LinkCell) -> LinkCell:
     """Return a name without its middle if it would cut the console's table into several."""
     is_long = len(cell.text) > MAX_NAME_CHARS
     return cell._replace(text=f"{cell.text[:15]}...{cell.text[-12:]}") if is_long else cell
@@ -9378,11 +9368,10 @@ class GradeRow(msgspec.Struct, frozen=True):
     decisions: str = ""
     version: str = ""
 
-    def is_like(self, other: GradeRow) -> bool:
-        """Return whether two rows differ in nothing but their dates, as a spreadsheet keeps names."""
-        rows = [msgspec.structs.astuple(row)[1:] for row in (self, other)]
-        one, two = [[fold_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
-        return one == two
+    def fold(self) -> GradeRow:
+        """Return what two rows of the same grade have in common: no date, and names as they are read back."""
+        names = {name: fold_cell(getattr(self, name)) for name in ("submission", "folder", "system", "judge")}
+        return msgspec.structs.replace(self, date="", **names)
 
 
 # The words for what differs between two rows.
@@ -9616,7 +9605,8 @@ def list_new_rows(gradebook: Gradebook) -> list[GradeRow]:
     """Return a row for each submission whose points differ from its last row, or what they rest on."""
     rows = []
     for grade in gradebook.grades.values():
-        if grade.row.folder and not (grade.earlier and grade.earlier[-1].is_like(grade.row)):
+        last = grade.earlier[-1].fold() if grade.earlier else None
+        if grade.row.folder and grade.row.fold() != last:
             rows.append(grade.row)
     first = next(iter(gradebook.grades.values())).row
     for name in gradebook.inputs.history.withdrawn:
