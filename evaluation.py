@@ -363,9 +363,7 @@ class Rubric(Record):
 
     @property
     def level_texts(self) -> tuple[str, ...]:
-        return tuple(
-            [self.scale.get(level, "") for level in RUBRIC_LEVELS]
-        )  # a list is faster than a generator
+        return tuple(self.scale.get(level, "") for level in RUBRIC_LEVELS)
 
     @property
     def levels(self) -> dict[str, str]:
@@ -4581,9 +4579,8 @@ def find_endpoint() -> Endpoint:
         form = "it must be http(s)://HOST/PATH, and in a password %40 stands for @"
         raise UsageError(f"{BASE_URL_VARIABLE}: {form}") from None
     path = parts.path.rstrip("/")
-    version = re.search(
-        r"/openai/v1$|/v\d\w*(/openai)?$", path
-    )  # other APIs end in /v1, /v4 or /v1beta/openai
+    # Other APIs end in /v1, /v4 or /v1beta/openai.
+    version = re.search(r"/openai/v1$|/v\d\w*(/openai)?$", path)
     prefix = version[0] if version else GROQ_PREFIX
     path = path.removesuffix(prefix)
     url = parts._replace(path=path, query="", fragment="").geturl()
@@ -4794,8 +4791,7 @@ class Service:
         if isinstance(faults, list):  # as FastAPI and Mistral list what is wrong with parameters
             places = [str(only_dict(fault).get("loc") or "") for fault in faults]
             texts = [str(only_dict(fault).get("msg") or fault) for fault in faults]
-            details = {"message": "; ".join(map(": ".join, zip(places, texts, strict=True)))}
-            details["param"] = " ".join(places).strip()
+            details = {"message": "; ".join([*places, *texts]).strip("; "), "param": " ".join(places).strip()}
         raw = only_dict(details.get("metadata")).get("raw")
         if raw:  # what the service that was asked in turn has said
             details = {**details, "message": f"{details.get('message')}: {raw}"}
