@@ -467,7 +467,8 @@ class Prediction(Record):
             ids = [row.doc_id if isinstance(row, RetrievedDocument) else row for row in documents]
         self.question = format_plain(self.question) or ""
         self.answer = format_plain(self.answer) or ""
-        self.retrieved_docs = list(map(normalize_id, convert_ids("retrieved_docs", ids)))
+        ids = convert_ids("retrieved_docs", ids)
+        self.retrieved_docs = [unicodedata.normalize("NFC", name) for name in ids]
         self.evidence_sentences = convert_ids("evidence_sentences", self.evidence_sentences)
 
     @property
@@ -485,11 +486,6 @@ def convert_ids(field: str, values: Iterable[Any]) -> list[str]:
     if not all(map(str.strip, ids)):
         raise ValueError(f"{field}: an ID must not be blank")
     return ids
-
-
-@functools.cache
-def normalize_id(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
 
 
 class Sentence(Record):
