@@ -63,7 +63,6 @@ if sys.version_info < (3, 10):  # noqa: UP036 - first of all: an older Python fa
     sys.exit(2)
 
 import argparse
-import ast
 import base64
 import csv
 import difflib
@@ -87,10 +86,9 @@ import textwrap
 import threading
 import time
 import unicodedata
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from fnmatch import fnmatch
@@ -114,7 +112,7 @@ from typing import (
     TypeVar,
     cast,
 )
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 
 def describe_missing_package(error: ImportError) -> str:
@@ -146,7 +144,6 @@ __all__ = [
     "bootstrap_interval",
     "citation_scores",
     "cohen_kappa",
-    "corrected_mean",
     "cover_at_k",
     "evidence_score",
     "exact_match",
@@ -212,7 +209,6 @@ MIN_CLASS = 10  # submissions, for statistics of the questions
 MIN_MEDIAN = 5  # submissions, for medians of the class: of fewer ones they tell the grades of others
 MAX_NAMES_SHOWN = 10  # more are counted
 MAX_SHOWN_CHARS = 200  # of a text from a file, in a line of output
-MIN_CITED = 10  # questions with citations, for equal citations to be no chance
 MIN_ALIKE = 3  # answers or questions; fewer may be alike by chance
 MAX_CRITERION_CHARS = 40  # of the name of a criterion: it is a heading
 MAX_SYSTEMS = 10  # of a submission; --systems chooses
@@ -312,7 +308,7 @@ class JudgingStopped(Exception):
 # ------------------------------------------------------------------ 2. Records
 
 # In: rows of the input files. Out: records with checked fields; unknown fields are ignored, and null counts
-# as missing. Read first: Record, Question, Prediction, Item.
+# as missing. Read first: Question, Prediction, Item.
 
 NonBlank = Annotated[str, msgspec.Meta(pattern=r"\S")]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | None
@@ -320,16 +316,13 @@ ItemAmount = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | Amount
 MAX_RATING = 10**9  # so that a square is exact enough
 RATING_RANGE = msgspec.Meta(ge=-MAX_RATING, le=MAX_RATING)
 Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE]
-Texts: TypeAlias = tuple[tuple[str, str], ...]  # what identifies an answer: (field, text), the question first
 Fields: TypeAlias = dict[str, Any]  # of a row as a file has it, before it is a record
 
 if TYPE_CHECKING:  # what the values are in memory, once a record's `__post_init__` has converted them
     Scalar: TypeAlias = str
-    Plain: TypeAlias = str
     Verdict: TypeAlias = bool
 else:
     Scalar = str | int | float | bool  # text; a number or boolean is kept as JSON writes it
-    Plain = NonBlank | int | float | bool
     Verdict = Any  # yes or no, see `parse_verdict`
 
 VERDICT_WORDS = dict.fromkeys(("yes", "true", "1", "1.0", "c"), True)  # logs have C for correct
@@ -338,21 +331,8 @@ LEVEL_WORDS = f"a whole number from 1 to {TOP_SCORE}"
 
 
 class Record(msgspec.Struct, gc=False):
-    # The accepted names of fields, in any case, with spaces or underscores. The first that is filled counts.
+    # What the columns of a table that have a field may be called, if not by its name alone
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {}
-    # Fields of which each row has one, if rows may be of another program: by other names, inside an object
-    marks: ClassVar[Collection[str]] = ()
-    own_list: ClassVar[str] = "detailed_results"  # which has the rows in results of this program
-
-    @classmethod
-    def choose(cls, row: Fields) -> Fields:
-        """Return the fields that are filled of a row that `rename_fields` has renamed."""
-        chosen: Fields = {}
-        for field, names in map_names(cls).items():
-            filled = [row[name] for name in names if not is_missing(row.get(name))]
-            if filled:
-                chosen[field] = filled[0]
-        return chosen
 
 
 class Rubric(Record):
@@ -420,7 +400,7 @@ class Question(Record, kw_only=True):
     def __post_init__(self) -> None:
         self.lacks_evidence = self.evidence_sentences == [NOT_GIVEN]
         ids = [] if self.lacks_evidence else self.evidence_sentences
-        self.evidence_sentences = convert_ids("evidence_sentences", ids)
+        self.evidence_sentences = convert_texts("evidence_sentences", ids)
         self.doc_id = unicodedata.normalize("NFC", self.doc_id)
         for facet in FACETS:
             setattr(self, facet, format_compact(getattr(self, facet)))
@@ -467,9 +447,9 @@ class Prediction(Record):
             ids = [row.doc_id if isinstance(row, RetrievedDocument) else row for row in documents]
         self.question = format_plain(self.question) or ""
         self.answer = format_plain(self.answer) or ""
-        ids = convert_ids("retrieved_docs", ids)
+        ids = convert_texts("retrieved_docs", ids)
         self.retrieved_docs = [unicodedata.normalize("NFC", name) for name in ids]
-        self.evidence_sentences = convert_ids("evidence_sentences", self.evidence_sentences)
+        self.evidence_sentences = convert_texts("evidence_sentences", self.evidence_sentences)
 
     @property
     def retrieved_ids(self) -> list[str]:
@@ -477,15 +457,18 @@ class Prediction(Record):
         return cast("list[str]", self.retrieved_docs)  # see __post_init__
 
 
-def convert_ids(field: str, values: Iterable[Any]) -> list[str]:
-    """Return IDs as texts. Raises ValueError if one is blank."""
+def convert_texts(field: str, values: Iterable[Any]) -> list[str]:
+    """Return texts and numbers as texts. Raises ValueError if one is blank or infinite."""
     try:
-        ids = list(map(sys.intern, values))  # the same few IDs occur in many predictions
+        texts = list(map(sys.intern, values))  # the same few IDs occur in many predictions
     except TypeError:  # a number
-        ids = [format_plain(value) or "" for value in values]
-    if not all(map(str.strip, ids)):
-        raise ValueError(f"{field}: an ID must not be blank")
-    return ids
+        plain = list(map(format_plain, values))
+        if None in plain:
+            raise ValueError(f"{field}: expected a text or a finite number") from None
+        texts = list(filter(None, plain))
+    if not all(map(str.strip, texts)):
+        raise ValueError(f"{field}: must not be blank")
+    return texts
 
 
 class Sentence(Record):
@@ -516,12 +499,10 @@ class Document(NamedTuple):
 class Override(Record, kw_only=True):
     """A person's decision on an answer, or without a system on all equal ones: the score, and why."""
 
-    marks: ClassVar[Collection[str]] = ("score",)
-
     question_id: NonBlank
     system: str = ""  # with its submission, as in "ann/final", or the submission
     submission: str = ""
-    answer_id: str = ""
+    answer_id: str = ""  # needed: without it a decision would outlive the answer, the gold or a renumbering
     criterion: str = ""  # the rubric, if nothing is named
     score: Scalar  # a number, or the judge's word for it
     reason: NonBlank
@@ -529,29 +510,18 @@ class Override(Record, kw_only=True):
     def __post_init__(self) -> None:
         if self.submission not in ("", self.system.partition("/")[0]):
             self.system = "/".join(filter(None, (self.submission, self.system)))
-        if not (self.system or self.answer_id):
-            raise ValueError("submission, system and answer_id are missing: one of them is needed")
+        if not self.answer_id:
+            raise ValueError(
+                "answer_id is missing: copy that of the answer from the results or the label sheet"
+            )
 
 
-class RunHead(Record, kw_only=True):
-    """The description of a run in a file of answers or decisions, or in a row of it."""
-
-    run_name: Any = None
-    model: Any = None
-    condition: Any = None
-    finetuned: Any = None
-    few_shot: Any = None
-    seed: Any = None
-    source_file: Any = None
-    judge_model: Any = None
-
-
-class Item(RunHead, kw_only=True):
+class Item(Record, kw_only=True):
     """A free answer, as functions of your own receive it.
 
     It has `id`, `question`, `gold`, `accepted` (all gold answers, the main one first), `prediction`,
-    `context`, `category`, `keywords`, `sources`, `expected_sources`, `model`, `latency_ms`, `input_tokens`,
-    `output_tokens`, `correct` (of a person), and in `extra` the fields that this program does not know.
+    `context`, `category`, `system`, `keywords`, `sources`, `expected_sources`, `model`, `latency_ms`,
+    `input_tokens`, `output_tokens`, `correct` (of a person), and in `extra` the other columns of its row.
 
     A source may be an object in the file: of its id, doc_id and title the first that is expected counts.
     """
@@ -567,73 +537,54 @@ class Item(RunHead, kw_only=True):
         "id": ("id", "question_id"),
         "input_tokens": ("input_tokens", "tokens_input"),
         "output_tokens": ("output_tokens", "tokens_output"),
-        "answer": ("answer",),  # the gold or the system's one
+        "answer": ("answer",),  # the gold or the system's one, see `choose_columns`
     }  # fmt: skip
 
-    marks: ClassVar[Collection[str]] = ("prediction", "gold", "options", "question")
-    needs_gold: ClassVar[bool] = True
-
-    id: Plain = ""
-    question: Plain = ""
-    gold: Plain | None = None
-    options: list[Plain] = []  # other gold answers
-    prediction: Plain = ""
-    category: Plain = ""
-    keywords: list[Plain] = []
+    id: Scalar = ""
+    question: Scalar = ""
+    accepted: list[Scalar] = msgspec.field(default_factory=list, name="gold")
+    prediction: Scalar = ""
+    category: Scalar = ""
+    system: Scalar = ""
+    keywords: list[Scalar] = []
     expected_sources: list[Any] = []
     sources: list[Any] = []
-    context: Any = []  # a text, an object with a text, or a list of them
+    context: list[Any] = []  # texts, or objects with a text
     latency_ms: ItemAmount = None
     input_tokens: ItemAmount = None
     output_tokens: ItemAmount = None
     correct: Verdict | None = None
     decision_method: Any = None
-    extra: dict[str, Any] = {}  # the row's other fields
-
-    @classmethod
-    def choose(cls, row: Fields) -> Fields:
-        """Return a row by the names of fields."""
-        chosen = super().choose(row)
-        parse_cells(chosen)
-        cls.settle_answers(row, chosen)
-        known = index_names(cls).values()
-        chosen["extra"] = {name: row[name] for name in row if name not in known and row[name] is not None}
-        return chosen
-
-    @classmethod
-    def settle_answers(cls, row: Fields, chosen: Fields) -> None:
-        """Decide which of a row's answers are gold. Raises ValidationError if one is needed and missing."""
-        gold = [row[name] for name in GOLD_NAMES if row.get(name) is not None]
-        if gold and is_missing(gold[0]):
-            chosen.pop("gold", None)  # no other name counts
-        # `answer` is the system's beside a gold answer or, where none is needed, if there is no other one
-        if "answer" in chosen:
-            is_gold = not gold and (cls.needs_gold or "prediction" in chosen)
-            chosen.setdefault("gold" if is_gold else "prediction", chosen.pop("answer"))
-        if isinstance(chosen.get("gold"), list):
-            chosen["options"] = [*chosen.pop("gold"), *chosen.get("options", [])]
-        if cls.needs_gold and not {"gold", "options"} & chosen.keys():
-            names = f"{', '.join(cls.aliases['gold'])}, answer or ground_truths"
-            found = f"found {shorten_names(list(row))}; name it with --columns gold=, or use --criteria"
-            raise msgspec.ValidationError(f"no gold answer, as {names}; {found}")
+    judge_model: Any = None
+    run_name: Any = None
+    model: Any = None
+    condition: Any = None
+    finetuned: Any = None
+    few_shot: Any = None
+    seed: Any = None
+    source_file: Any = None
+    extra: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        convert_texts(self, "id", "question", "gold", "options", "prediction", "category", "keywords")
+        for name in ("id", "question", "prediction", "category", "system"):
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                setattr(self, name, *convert_texts(name, [value]))
+        self.accepted = list(dict.fromkeys(convert_texts("gold", self.accepted)))
+        self.keywords = convert_texts("keywords", self.keywords)
         self.correct = parse_verdict(self.correct)
-        passages = self.context if isinstance(self.context, list) else [self.context]
-        self.context = [collect_texts("context", passage, *TEXT_FIELDS)[0] for passage in passages]
-        for index, source in enumerate(self.expected_sources):
-            self.expected_sources[index] = collect_texts("expected_sources", source, *SOURCE_FIELDS)[0]
+        self.context = [list_texts("context", passage, TEXT_FIELDS)[0] for passage in self.context]
+        expected = [list_texts("expected_sources", row, SOURCE_FIELDS)[0] for row in self.expected_sources]
+        self.expected_sources = expected
         for index, source in enumerate(self.sources):
-            names = collect_texts("sources", source, *SOURCE_FIELDS)
-            matches = [name for name in names if name in self.expected_sources]
+            names = list_texts("sources", source, SOURCE_FIELDS)
+            matches = [name for name in names if name in expected]
             self.sources[index] = (matches or names)[0]
 
     @property
-    def accepted(self) -> list[str]:
-        """The distinct gold answers."""
-        main = [] if self.gold is None else [self.gold]
-        return list(dict.fromkeys([*main, *self.options]))
+    def gold(self) -> str:
+        """The main gold answer; "" if there is none."""
+        return "".join(self.accepted[:1])
 
     @property
     def label(self) -> bool | None:
@@ -641,15 +592,9 @@ class Item(RunHead, kw_only=True):
         return None if self.decision_method or self.judge_model else self.correct
 
 
-class OpenItem(Item, kw_only=True):
-    """A free answer that is judged by the user's own criteria alone: it needs no gold answer."""
-
-    needs_gold: ClassVar[bool] = False
-
-
-GOLD_NAMES = (*Item.aliases["gold"], "ground_truths")  # beside which `answer` is the system's
 SOURCE_FIELDS = ("id", "doc_id", "title")
 TEXT_FIELDS = ("text", "content", "page_content")
+ITEM_LISTS = ("options", "keywords", "expected_sources", "sources", "context")
 AMOUNTS = {"latency_ms": "ms", "input_tokens": "tokens", "output_tokens": "tokens"}  # with their unit
 RUN_FIELDS = ("run_name", "model", "condition", "finetuned", "few_shot", "seed", "source_file")
 
@@ -666,27 +611,7 @@ def only_dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def parse_cells(fields: Fields) -> None:
-    """Replace texts by the lists and numbers that are in the cells of a CSV file."""
-    for name in ("options", "keywords", "expected_sources", "sources", "context"):
-        if isinstance(fields.get(name), str):
-            fields[name] = parse_list(fields[name])
-    for name in AMOUNTS:
-        if isinstance(fields.get(name), str):
-            with suppress(ValueError):
-                fields[name] = json.loads(fields[name])
-
-
-def parse_list(text: str) -> list[Any]:
-    """Return the list in a text, as JSON or Python writes it, or [the text]."""
-    if text.strip().startswith("["):
-        for parse in (json.loads, ast.literal_eval):
-            with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-                return cast("list[Any]", parse(text))
-    return [text]
-
-
-def collect_texts(member: str, value: Any, *fields: str) -> list[str]:
+def list_texts(member: str, value: Any, fields: Sequence[str]) -> list[str]:
     """Return a text, or those of an object in these fields. Raises ValueError if there is none."""
     candidates = [value.get(field) for field in fields] if isinstance(value, dict) else [value]
     texts = [text for text in map(format_plain, candidates) if text and text.strip()]
@@ -697,10 +622,10 @@ def collect_texts(member: str, value: Any, *fields: str) -> list[str]:
 
 class Perspective(Record):
     text: str
-    evidence_docs: list[Plain] = []
+    evidence_docs: list[Scalar] = []
 
     def __post_init__(self) -> None:
-        convert_texts(self, "evidence_docs")
+        self.evidence_docs = convert_texts("evidence_docs", self.evidence_docs)
 
 
 class Claim(Record):
@@ -709,36 +634,38 @@ class Claim(Record):
 
 
 class Summary(Record):
-    id: Plain
+    id: Scalar
     query: NonBlank
     claims: list[Claim] = msgspec.field(name="summary")
 
     def __post_init__(self) -> None:
-        convert_texts(self, "id")
+        [self.id] = convert_texts("id", [self.id])
 
 
 class GoldSummary(Record, kw_only=True):
     """A reference summary: two claims with their arguments and supporting documents."""
 
-    id: Plain = ""
+    id: Scalar = ""
     title: NonBlank
     t1: str
     t2: str
     response1: list[str]
     response2: list[str]
-    favor_ids: list[Plain] = []
-    against_ids: list[Plain] = []
+    favor_ids: list[Scalar] = []
+    against_ids: list[Scalar] = []
 
     def __post_init__(self) -> None:
-        convert_texts(self, "id", "favor_ids", "against_ids")
+        self.id = format_plain(self.id) or ""
+        self.favor_ids = convert_texts("favor_ids", self.favor_ids)
+        self.against_ids = convert_texts("against_ids", self.against_ids)
 
 
 class MergedDocument(Record):
-    id: Plain
+    id: Scalar
     content: str = ""
 
     def __post_init__(self) -> None:
-        convert_texts(self, "id")
+        [self.id] = convert_texts("id", [self.id])
 
     @property
     def is_from_web(self) -> bool:
@@ -766,9 +693,6 @@ class WebDocuments(Record):
 class ScoredSummary(Record, kw_only=True):
     """A row of the results for summaries. After an error the scores are 0."""
 
-    marks: ClassVar[Collection[str]] = ("scores",)
-    own_list: ClassVar[str] = "results"
-
     id: Any = None
     query: str = ""
     scores: dict[str, Any]
@@ -788,117 +712,6 @@ class ScoredSummary(Record, kw_only=True):
         if total is not None and not (is_number(total) and 0 <= total <= top * len(SUMMARY_CRITERIA)):
             raise ValueError("total_score must be a number from 0 to 10")
         self.scores[TOTAL] = total
-
-
-class DecisionRow(RunHead, kw_only=True):
-    """A row of results or of annotations: a verdict, a score or both; none after a failure.
-
-    Rows are about the same answer if they have the same `answer_id`; where files have none, the same `input`,
-    `gold`, `prediction` and `system`. Another ID counts only where there is nothing else.
-    """
-
-    aliases: ClassVar[Mapping[str, Sequence[str]]] = {
-        "score": ("answer_score_raw", "score"),
-        "reasoning": ("answer_rationale", "reasoning"),
-    }
-    marks: ClassVar[Collection[str]] = ("correct", "score", "failure")
-    identity: ClassVar[Sequence[str]] = ("input", "answer_id", "item", "id", "question_id")  # it has one
-
-    source: Any = None
-    answer_id: Any = None
-    item: Any = None
-    id: Any = None
-    input: Any = None
-    gold: Any = None
-    prediction: Any = None
-    submission: Any = None
-    system: Any = None
-    question_id: Any = None
-    results_folder: Any = None
-    draw: str = ""  # the lot of a split's answer for the label sheet
-    gold_doc_id: Any = None
-    rater: Any = None
-    judge_repeat: Any = None  # which time a judge was asked, if it was asked several times
-    criterion: Any = None  # the rubric, if nothing is named
-    correct: Verdict | None = None
-    score: Rating | None = None
-    failure: str | None = None
-    decision_method: str | None = None
-    reasoning: Any = None
-    # Computed, whatever a file has in fields of these names:
-    place: Any = None  # the row in its file, as problems name it
-    names: Any = None  # that the answer may be called by, the surest first
-    texts: Any = None  # Texts, which describe the answer
-    key: Any = None  # which identifies it
-
-    @property
-    def is_only_named(self) -> bool:
-        """Return whether only an ID or a position identifies the answer."""
-        return bool(self.key[0][0] in ("item", "question_id"))
-
-    def has_texts_of(self, other: DecisionRow) -> bool:
-        """Return whether question, gold answer and answer are equal as far as both rows have them."""
-        others = dict(other.texts)
-        pairs = [(text, others.get(field)) for field, text in self.texts]
-        return all(text == other for text, other in pairs if text and other)
-
-    @property
-    def cluster(self) -> tuple[str, Any]:
-        """What answers have in common that are judged alike: their gold document, or else the question."""
-        return self.texts[0] if self.gold_doc_id is None else ("document", format_compact(self.gold_doc_id))
-
-    @classmethod
-    def choose(cls, row: Fields) -> Fields:
-        """Return a row by the names of fields. Those of an answer's texts are any that `answers` accepts."""
-        item = OpenItem.choose(rename_fields(OpenItem, row))
-        texts = {"input": item.get("question"), "prediction": item.get("prediction")}
-        options = item.get("options") or [None]
-        texts["gold"] = item.get("gold", options[0] if isinstance(options, list) else options)
-        chosen = super().choose({"correct": item.get("correct"), **row, **texts})
-        if chosen.keys().isdisjoint(cls.identity):
-            found = f"expected {', '.join(cls.identity)}, found {shorten_names(list(row))}"
-            raise msgspec.ValidationError(f"what was judged is missing or blank: {found}")
-        return chosen
-
-    def __post_init__(self) -> None:
-        self.correct = parse_verdict(self.correct)
-        self.reasoning = format_compact(self.reasoning)
-        if self.failure is not None:
-            self.correct = None
-            self.score = None
-        parts = [part for part in (self.submission, self.system) if part is not None]
-        owners = [fold_cell(format_compact(part)) for part in parts]
-        owner = "/".join(owners)
-        names = [self.answer_id, self.item, self.id, self.question_id]
-        texts = []
-        if self.input is not None:
-            for field in ("input", "gold", "prediction"):
-                texts.append((field, format_compact(getattr(self, field))))
-        if owner and self.question_id is not None:
-            question_id = fold_cell(format_compact(self.question_id))
-            if self.results_folder is not None:
-                owners.append(f"{self.results_folder}/{owner}")
-            names[1:1] = [f"{name}/{question_id}" for name in (owner, *owners)]
-            texts = texts or [("question_id", question_id), ("system", owner)]
-        self.names = [fold_cell(format_compact(name)) for name in names if name is not None]
-        self.texts = tuple(texts) or (("item", self.names[0]),)
-        self.key = self.texts
-        if self.answer_id is not None:
-            self.key = (("answer_id", self.names[0]),)
-        elif self.input is not None and owner:
-            self.key = (*texts, ("system", owner))
-
-
-def convert_texts(record: Record, *fields: str) -> None:
-    """Convert the fields of type Plain, and lists of it, to texts."""
-    for field in fields:
-        value = getattr(record, field)
-        if value is None:
-            continue
-        texts = [format_plain(text) for text in (value if isinstance(value, list) else [value])]
-        if None in texts:
-            raise ValueError(f"{field}: expected a text or a finite number")
-        setattr(record, field, texts if isinstance(value, list) else texts[0])
 
 
 def parse_verdict(value: object) -> bool | None:
@@ -1051,12 +864,10 @@ def import_optional(module: str, needed_by: str) -> Any:
 #
 # read_file -> FileData; list_rows -> a JsonRow each, with its place; parse_row -> a record, or a problem that
 # begins with the place. parse_rows does both for rows, parse_members for the members of an object, and
-# parse_value for a file that is one record. Answers and decisions, JSON or CSV, come in by list_item_rows.
+# parse_value for a file that is one record. Tables, such as those of answers, come in by list_item_rows.
 
 # What decoding can raise, the last two for numbers with too many digits
 JSON_ERRORS = (msgspec.DecodeError, RecursionError, ValueError, OverflowError)
-Columns: TypeAlias = Mapping[str, str]  # of another program: field -> the path to it
-NO_COLUMNS: Columns = MappingProxyType({})
 
 
 class JsonRow(NamedTuple):
@@ -1086,11 +897,11 @@ def parse_value(kind: type[T], file: FileData, problems: Problems) -> T | None:
 
 def parse_rows(kind: type[AnyRecord], file: FileData, problems: Problems) -> dict[int, AnyRecord]:
     """Decode the rows of a file, as `list_rows` returns them, to records by position from 1."""
-    if file.data and not kind.marks:
+    if file.data:
         with suppress(*JSON_ERRORS):
             return dict(enumerate(msgspec.json.Decoder(kind).decode_lines(file.data), start=1))
     records = {}
-    for position, row in enumerate(list_rows(file, problems, kind), start=1):
+    for position, row in enumerate(list_rows(file, problems), start=1):
         record = parse_row(kind, row, problems)
         if record is not None:
             records[position] = record
@@ -1137,91 +948,23 @@ def parse_row(kind: type[T], row: JsonRow, problems: Problems) -> T | None:
         return None
 
 
-def parse_items(rows: Iterable[JsonRow], problems: Problems, item_type: type[Item] = Item) -> list[Item]:
-    """Convert rows to free answers. An item's ID, if it has none, is its position from 1."""
-    items = []
-    for position, row in enumerate(rows, start=1):
-        item = parse_row(item_type, row, problems)
-        if item is not None:
-            item.id = item.id or str(position)
-            items.append(item)
-    return items
-
-
-def list_item_rows(
-    file: FileData, problems: Problems, columns: Columns = NO_COLUMNS, kind: type[Record] = OpenItem
-) -> Sequence[JsonRow]:
-    """Return the rows of JSON or CSV. `columns` may name the list that has them as "rows"."""
-    if is_json(file):
-        return list_rows(file, problems, kind, columns)
-    return read_csv_rows(file, problems)
-
-
-def is_json(file: FileData) -> bool:
-    is_named = file.name.lower().endswith((".json", ".jsonl"))
-    return is_named or (file.data or b"").lstrip().startswith((b"[", b"{"))
-
-
-def find_member(value: Any, path: str) -> tuple[Any, str]:
-    """Return (what is at a path or None, how far the path goes if there is nothing).
-
-    A path has names, in any case, and positions, such as "results.0.text". A member of that whole name counts
-    before the path.
-    """
-    whole = fold_name(path)
-    for name in value if isinstance(value, dict) and "." in path else ():
-        if fold_name(name) == whole:
-            return value[name], ""
-    done = ""
-    for part in path.split("."):
-        before = value
-        if isinstance(value, list) and part.isdecimal():
-            outside = None if value else ""  # an empty list is a blank field
-            value = value[int(part)] if int(part) < len(value) else outside
-        elif isinstance(value, dict):
-            folded = {fold_name(name): member for name, member in value.items()}
-            value = value.get(part, folded.get(fold_name(part)))
-        elif value != "":  # a blank field stays blank
-            value = None
-        if value is None:
-            names = shorten_names(list(before)) if isinstance(before, dict) else describe_type(before)
-            return None, f"{done} has {names}" if done else f"found {names}"
-        done = f"{done}.{part}".removeprefix(".")
-    return value, ""
-
-
-def describe_type(value: object) -> str:
-    if isinstance(value, list):
-        return "a list"
-    return "an object" if isinstance(value, dict) else "a value"
-
-
-def list_rows(
-    file: FileData, problems: Problems, kind: type[Record] = Record, columns: Columns = NO_COLUMNS
-) -> list[JsonRow]:
-    """Return the rows of a list, of JSON lines, or of the one list in an object that has rows of a kind."""
+def list_rows(file: FileData, problems: Problems) -> list[JsonRow]:
+    """Return the rows of a list or of JSON lines. An object alone is a row, without a place."""
     if file.data is None:
         return []
     try:
         value = decode_json(Any, file.data)
-        rows = choose_rows(value, kind, columns) if kind.marks else value
-    except InputError as error:
-        problems += [problem._replace(file=file.name) for problem in error.records]
-        return []
     except JSON_ERRORS as error:
         first_line = file.data.lstrip().partition(b"\n")[0].rstrip()
-        is_object = first_line.startswith(b"{") and (first_line.endswith(b"}") or not kind.marks)
-        if is_object and "rows" not in columns:
+        if first_line.startswith(b"{") and first_line != b"{":
             return list_lines(file, problems)
         problems.append(describe_fault(error, JsonRow(file.name, None)))
         return []
-    if not isinstance(rows, list):  # an object without such a list is a row
+    if not isinstance(value, list):
         return [JsonRow(file.name, value)]
-    if not rows:
-        objects = ", or an object with such a list" if kind.marks else ""
-        text = f"no rows: expected a list of rows, one object per line{objects}"
-        problems.append(Problem(file.name, text, 1))
-    return [JsonRow(file.name, row, key=f"[{index}]") for index, row in enumerate(rows)]
+    if not value:
+        problems.append(Problem(file.name, "no rows: expected a list of rows, one object per line", 1))
+    return [JsonRow(file.name, row, key=f"[{index}]") for index, row in enumerate(value)]
 
 
 def list_lines(file: FileData, problems: Problems) -> list[JsonRow]:
@@ -1236,47 +979,6 @@ def list_lines(file: FileData, problems: Problems) -> list[JsonRow]:
     return rows
 
 
-def choose_rows(value: Any, kind: type[Record], columns: Columns) -> Any:
-    """Return the list of rows in a JSON value, or the value. Raises InputError."""
-    rows = value
-    if "rows" in columns:
-        rows, end = find_member(value, columns["rows"])
-        if not isinstance(rows, list):
-            reason = end or f"it is {describe_type(rows)}"
-            raise InputError([Problem("", f"no list of rows at {columns['rows']}: {reason}")])
-    elif isinstance(value, dict):
-        rows = find_list(value, kind)
-    if rows is not value:  # what an object says of its run holds for every row that does not say it
-        names = [name for name in RunHead.__struct_fields__ if not is_missing(value.get(name))]
-        for row in filter(only_dict, rows if names else ()):
-            row |= {name: value[name] for name in names if is_missing(row.get(name))}
-    return rows
-
-
-def find_list(value: Fields, kind: type[Record]) -> Any:
-    """Return the one list of objects in an object, at most two members deep, or an object that is a row."""
-    if isinstance(value.get(kind.own_list), list):
-        return value[kind.own_list]
-    names = value.get("columns")
-    cells = value.get("data")
-    if isinstance(names, list) and isinstance(cells, list) and all(isinstance(row, list) for row in cells):
-        return [dict(zip(map(str, names), row, strict=False)) for row in cells]  # of pandas and MLflow
-    marks = set(flatten(map_names(kind)[mark] for mark in kind.marks))
-    if not marks.isdisjoint(rename_fields(kind, value)):
-        return value
-    if value and not any(marks.isdisjoint(rename_fields(kind, only_dict(row))) for row in value.values()):
-        return [{"id": name, **row} for name, row in value.items()]  # an object of rows by ID
-    members = dict(value)
-    for name, member in value.items():
-        members |= {f"{name}.{inner_name}": inner for inner_name, inner in only_dict(member).items()}
-    found = [path for path, rows in members.items() if isinstance(rows, list) and any(map(only_dict, rows))]
-    if len(found) > 1:
-        is_answers = issubclass(kind, Item)
-        advice = f"name one, as --columns rows={found[0]}" if is_answers else "leave only one"
-        raise InputError([Problem("", f"lists of rows: {', '.join(found)}: {advice}")])
-    return members[found[0]] if found else value
-
-
 def decode_json(kind: type[T], data: bytes) -> T:
     """Decode JSON. Null and NaN count as missing. Raises one of JSON_ERRORS."""
     with suppress(msgspec.DecodeError):
@@ -1286,9 +988,6 @@ def decode_json(kind: type[T], data: bytes) -> T:
 
 def convert_value(kind: type[T], value: Any) -> T:
     """Convert a value to a record. Null counts as missing. Raises one of JSON_ERRORS."""
-    if isinstance(value, dict) and getattr(kind, "marks", False):
-        record = cast("type[Record]", kind)
-        return msgspec.convert(record.choose(rename_fields(record, value)), kind)
     return msgspec.convert(drop_nulls(value), kind)
 
 
@@ -1301,30 +1000,6 @@ def drop_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {drop_nulls(name): drop_nulls(member) for name, member in value.items() if member is not None}
     return value
-
-
-@functools.lru_cache(maxsize=1_000)
-def fold_name(name: str) -> str:
-    return re.sub(r"[\s_-]+", "", name).casefold()
-
-
-@functools.cache
-def map_names(kind: type[Record]) -> dict[str, Sequence[str]]:
-    """Return the accepted names of each field of a record, the first one first."""
-    return {name: [name] for name in kind.__struct_encode_fields__} | dict(kind.aliases)
-
-
-@functools.cache
-def index_names(kind: type[Record]) -> dict[str, str]:
-    """Return the accepted names of a record's fields, by their folded form."""
-    return {fold_name(name): name for name in flatten(map_names(kind).values())}
-
-
-def rename_fields(kind: type[Record], row: Fields) -> Fields:
-    """Return a row by the accepted names of fields. An exact name counts before others like it."""
-    names = index_names(kind)
-    renamed = {names.get(fold_name(name), name): value for name, value in row.items()}
-    return renamed | {name: value for name, value in row.items() if names.get(fold_name(name)) == name}
 
 
 def describe_fault(error: Exception, row: JsonRow) -> Problem:
@@ -1348,7 +1023,186 @@ def find_repeated(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-# -- CSV
+# -- Tables: CSV, or JSON with a list of objects, an object per line, or an object with one list of objects
+
+Columns: TypeAlias = Mapping[str, str]  # field -> its column, or the path to it
+NO_COLUMNS: Columns = MappingProxyType({})
+
+
+def list_item_rows(file: FileData, problems: Problems, kind: type[Record] = Item) -> list[JsonRow]:
+    """Return the rows of a table by the names of a record's fields."""
+    rows = read_rows(file, problems)
+    chosen = choose_columns(kind, rows, NO_COLUMNS, problems)
+    return [row._replace(data=name_fields(kind, row.data, chosen)) for row in rows]
+
+
+def read_rows(file: FileData, problems: Problems, columns: Columns = NO_COLUMNS) -> list[JsonRow]:
+    """Return the rows of a table, which are objects, as the file has them.
+
+    `columns` may name the column of a field, or the path to it, and as "rows" the path to the list of rows.
+    """
+    if not is_json(file):
+        return read_csv_rows(file, problems)
+    rows = list_rows(file, problems)
+    is_one_object = [(row.line, row.key) for row in rows] == [(0, "")]
+    if is_one_object and not file.name.lower().endswith(".jsonl"):  # which may have one line
+        rows = list_members(rows[0], columns, problems)
+    elif rows and "rows" in columns:
+        problems.append(Problem(file.name, f"--columns rows={columns['rows']}: the file is no object"))
+    objects = []
+    for row in rows:
+        if isinstance(row.data, dict):
+            objects.append(row)
+        else:
+            problems.append(row.report("expected an object"))
+    return objects
+
+
+def is_json(file: FileData) -> bool:
+    is_named = file.name.lower().endswith((".json", ".jsonl"))
+    return is_named or (file.data or b"").lstrip().startswith((b"[", b"{"))
+
+
+def list_members(whole: JsonRow, columns: Columns, problems: Problems) -> list[JsonRow]:
+    """Return the rows in an object: of the list that is named, or its only one. Without any it is a row."""
+    path = columns.get("rows", "")
+    if path:
+        lists = {path: find_member(whole.data, path)}
+    else:  # results of this program have a comparison beside their rows
+        members = only_dict(whole.data).items()
+        lists = {name: rows for name, rows in members if name != "comparison" and has_objects(rows)}
+    if not lists:
+        return [whole]
+    name, rows = next(iter(lists.items()))
+    problem = ""
+    if len(lists) > 1:
+        problem = f"lists of rows: {', '.join(lists)}: name one, as --columns rows={name}"
+    elif not isinstance(rows, list):
+        problem = f"no list of rows at {path}: found {shorten_names(list(only_dict(whole.data)))}"
+    if problem:
+        problems.append(whole.report(problem))
+        return []
+    # What the object says of its run holds for every row that does not say it.
+    run = {name: whole.data.get(name) for name in (*RUN_FIELDS, "judge_model")}
+    for row in filter(only_dict, rows):
+        row |= {name: value for name, value in run.items() if value is not None and row.get(name) is None}
+    return [JsonRow(whole.file, row, key=f"[{index}]") for index, row in enumerate(rows)]
+
+
+def has_objects(value: object) -> bool:
+    return isinstance(value, list) and any(map(only_dict, value))
+
+
+def find_member(value: Any, path: str) -> Any:
+    """Return what is at a path of names, in any case, and positions, or None.
+
+    A member whose name is the whole path counts first: "a.b" before "b" in "a".
+    """
+    first, _, rest = path.partition(".")
+    if isinstance(value, dict):
+        if path in value:
+            return value[path]
+        folded = {fold_name(name): member for name, member in value.items()}
+        whole = folded.get(fold_name(path))
+        return find_member(folded.get(fold_name(first)), rest) if rest and whole is None else whole
+    if isinstance(value, list) and first.isdecimal() and int(first) < len(value):
+        return find_member(value[int(first)], rest) if rest else value[int(first)]
+    return None
+
+
+def check_columns(rows: Sequence[JsonRow], columns: Columns, problems: Problems) -> None:
+    """Add a problem for each column that is named and in no row."""
+    for field, path in columns.items():
+        if rows and all(find_member(row.data, path) is None for row in rows):
+            found = shorten_names(list(rows[0].data))
+            problems.append(Problem(rows[0].file, f"--columns {field}={path}: found {found}"))
+
+
+@functools.lru_cache(maxsize=1_000)
+def fold_name(name: str) -> str:
+    return re.sub(r"[\s_-]+", "", name).casefold()
+
+
+@functools.cache
+def index_names(kind: type[Record]) -> dict[str, str]:
+    """Return the field of a record by each folded name that its column may have."""
+    names = {field: [field] for field in kind.__struct_encode_fields__} | dict(kind.aliases)
+    return {fold_name(name): field for field in names for name in names[field]}
+
+
+def choose_columns(
+    kind: type[Record],
+    rows: Sequence[JsonRow],
+    columns: Columns,
+    problems: Problems,
+    *,
+    needs_gold: bool = True,
+) -> dict[str, str]:
+    """Return the column of each field, the same for all rows: what `columns` says, or the one of its name.
+
+    A column `answer` has the system's answers beside a gold answer, and gold answers beside a system's one;
+    alone it has gold answers if these are needed.
+    """
+    given = {field: path for field, path in columns.items() if field != "rows"}
+    check_columns(rows, given, problems)
+    found: dict[str, list[str]] = defaultdict(list)
+    for name in dict.fromkeys(flatten(row.data for row in rows)):
+        field = index_names(kind).get(fold_name(name))
+        if field and field not in given:
+            found[field].append(name)
+    answers = found.pop("answer", [])
+    if answers and "answer" not in map(fold_name, given.values()):
+        known = found.keys() | given.keys()
+        is_gold = not known & {"gold", "options"} and (needs_gold or "prediction" in known)
+        field = "gold" if is_gold else "prediction"
+        if field not in given:
+            found[field] += answers
+    for field, names in found.items():
+        if len(names) > 1:
+            advice = f"rename all but one, or for answers say --columns {field}={names[0]}"
+            text = f"columns for {field}: {', '.join(names)}: {advice}"
+            problems.append(Problem(rows[0].file, text))
+    return {field: names[0] for field, names in found.items()} | given
+
+
+def name_fields(kind: type[Record], row: Fields, columns: Columns) -> Fields:
+    """Return what is filled of a row by the names of fields, and what has none of their names as `extra`."""
+    known = index_names(kind)
+    extra = {name: value for name, value in row.items() if fold_name(name) not in known}
+    fields: Fields = {"extra": extra}
+    for field, column in columns.items():
+        value = find_member(row, column)
+        if not is_missing(value):
+            fields[field] = value
+    return fields
+
+
+def parse_items(rows: Iterable[JsonRow], problems: Problems) -> list[Item]:
+    """Convert rows to free answers. An item's ID, if it has none, is its position from 1."""
+    items = []
+    for position, row in enumerate(rows, start=1):
+        fields: Fields = {**row.data}
+        gold = fields.get("gold", [])
+        for name in ITEM_LISTS:
+            fields[name] = list_cell(fields.get(name, []))
+        fields["gold"] = [*(gold if isinstance(gold, list) else [gold]), *fields.pop("options")]
+        for name in AMOUNTS:
+            if isinstance(fields.get(name), str):  # a cell of CSV
+                with suppress(ValueError):
+                    fields[name] = json.loads(fields[name])
+        item = parse_row(Item, row._replace(data=fields), problems)
+        if item is not None:
+            item.id = item.id or str(position)
+            items.append(item)
+    return items
+
+
+def list_cell(value: Any) -> list[Any]:
+    """Return a list, or that of a CSV file's cell with a list in JSON, or else a list of the value alone."""
+    if isinstance(value, str) and value.strip().startswith("["):
+        with suppress(ValueError, RecursionError):
+            return cast("list[Any]", json.loads(value))
+    return value if isinstance(value, list) else [value]
 
 
 def read_csv_rows(file: FileData, problems: Problems) -> list[JsonRow]:
@@ -1816,13 +1670,11 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
 # In: samples of scores. Out: intervals, p-values, coefficients. Questions about one document succeed or fail
 # together, so documents (clusters) are resampled, not questions. All random bytes come from SHAKE-128, so
 # that every version of Python and numpy has the same resamples. Lengths that differ are a ValueError. Read
-# first: Sample, compute_mean_interval, compute_difference_interval, paired_test, compute_p_values,
-# corrected_mean.
+# first: Sample, compute_mean_interval, compute_difference_interval, compute_p_values.
 
 Array: TypeAlias = npt.NDArray[Any]
 Values: TypeAlias = Sequence[float] | Array
 ScoreRange: TypeAlias = tuple[float, float]  # the lowest and the highest possible value
-Labels: TypeAlias = Sequence[float | None]  # people's score of each item, if it has one
 Clusters: TypeAlias = Sequence[Hashable] | Array | None  # of each item; None: one item per cluster
 
 
@@ -1850,7 +1702,7 @@ class Sample(NamedTuple):
 
     def select(self, rows: Array) -> Sample:
         """Return the items at some positions, or those for which `rows` is true."""
-        return Sample(*(column[rows] for column in self))
+        return Sample(self.values[rows], self.clusters[rows])
 
     def replace_values(self, values: Array) -> Sample:
         """Return other values of the same items, without the items that have none (NaN)."""
@@ -1914,26 +1766,19 @@ def summarize_values(values: Sequence[float]) -> Description:
     return Description(compute_average(values), median, std, min(values), q1, q3, max(values))
 
 
-def bootstrap_interval(
-    values: Values,
-    clusters: Clusters = None,
-    *,
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Interval | None:
+# -- Intervals
+
+
+def bootstrap_interval(values: Values, clusters: Clusters = None, *, seed: int = 0) -> Interval | None:
     """Return the expanded percentile interval of a mean, resampling clusters with replacement.
 
-    The mean of a resample is the sum of its values divided by the sum of its sizes. The percentiles are
-    widened for few clusters: tail = Phi(-sqrt(n / (n - 1)) t), with Student's t of n - 1 degrees of freedom
-    (Hesterberg 2015). Many clusters get fewer resamples; more than MAX_CLUSTERS are resampled in groups. If
-    nearly all clusters are alike (nine hits in ten) the interval is too narrow: see compute_mean_interval.
+    The percentiles are widened for few clusters: tail = Phi(-sqrt(n / (n - 1)) t), with Student's t of n - 1
+    degrees of freedom (Hesterberg 2015). If nearly all clusters are alike (nine hits in ten) the interval is
+    too narrow: see compute_mean_interval.
 
     Args:
         values: shape (n,), one value per item.
         clusters: shape (n,), any IDs; None if every item is its own cluster.
-        confidence: from 0 to 1, exclusive.
-        resamples: how many resamples.
         seed: of the random bytes; the same seed gives the same interval everywhere.
 
     Returns:
@@ -1943,7 +1788,7 @@ def bootstrap_interval(
     Interval(low=0.5, high=0.5)
     """
     sums = make_sample(values, clusters).sum_clusters()
-    return bootstrap_statistic(sums, divide_by_sizes, confidence, resamples, seed)
+    return bootstrap_statistic(sums, divide_by_sizes, seed)
 
 
 def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Interval | None:
@@ -2022,13 +1867,7 @@ def divide_by_sizes(totals: Array) -> Array:
     return np.asarray(totals[:, 0] / totals[:, 1])
 
 
-def bootstrap_statistic(
-    sums: Array,
-    compute: Callable[[Array], Array],
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Interval | None:
+def bootstrap_statistic(sums: Array, compute: Callable[[Array], Array], seed: int = 0) -> Interval | None:
     """Return the `bootstrap_interval` of a statistic of sums over items, shape (n_clusters, n_sums).
 
     `compute` maps the sums of many resamples, shape (n, n_sums), to their statistics, NaN for a resample that
@@ -2038,9 +1877,9 @@ def bootstrap_statistic(
         return None
     n_clusters = min(len(sums), MAX_CLUSTERS)  # more are summed in groups
     grouped = np.stack([sums[row::MAX_CLUSTERS].sum(axis=0) for row in range(n_clusters)])
-    t = compute_t_quantile((1 + confidence) / 2, n_clusters - 1)
+    t = compute_t_quantile((1 + CONFIDENCE) / 2, n_clusters - 1)
     tail = statistics.NormalDist().cdf(-math.sqrt(n_clusters / (n_clusters - 1)) * t)
-    resampled = np.sort(compute(resample_clusters(n_clusters, resamples, seed) @ grouped))
+    resampled = np.sort(compute(resample_clusters(n_clusters, seed) @ grouped))
     known = resampled[~np.isnan(resampled)]
     if 2 * len(known) <= len(resampled):
         return None
@@ -2050,9 +1889,9 @@ def bootstrap_statistic(
 
 
 @functools.lru_cache(maxsize=8)
-def resample_clusters(n_clusters: int, resamples: int, seed: int) -> Array:
+def resample_clusters(n_clusters: int, seed: int) -> Array:
     """Return how often each resample (a row) has each cluster. Many clusters get fewer resamples."""
-    resamples = min(resamples, MAX_RESAMPLED_CELLS // n_clusters)
+    resamples = min(RESAMPLES, MAX_RESAMPLED_CELLS // n_clusters)
     noise = hashlib.shake_128(f"resample {seed}".encode()).digest(4 * resamples * n_clusters)
     cells = (np.frombuffer(noise, "<u4") % n_clusters).astype(np.intp).reshape(resamples, n_clusters)
     cells += np.arange(0, cells.size, n_clusters)[:, np.newaxis]
@@ -2081,26 +1920,21 @@ def compute_t_quantile(p: float, df: float) -> float:
     return x + sum(term / df**power for power, term in enumerate(terms, start=1))
 
 
+# -- Tests
+
+
 def paired_test(
-    a: Values,
-    b: Values,
-    clusters: Clusters = None,
-    *,
-    alternative: Literal["two-sided", "less", "greater"] = "two-sided",
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    a: Values, b: Values, clusters: Clusters = None, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> float:
     """Return the p of the mean of a - b, by sign flips of whole clusters.
 
     If two systems are equal, each cluster's differences might as well have the other sign, all together. p is
-    the share of sign flips whose absolute sum is at least the observed one, or with "less" or "greater" whose
-    sum is at most or at least the observed one: of all 2^clusters if these are at most `resamples`, else
-    (b + 1) / (n + 1) of n random ones (Phipson & Smyth 2010).
+    the share of sign flips whose absolute sum is at least the observed one: of all 2^clusters if these are at
+    most `resamples`, else (b + 1) / (n + 1) of n random ones (Phipson & Smyth 2010).
 
     Args:
         a, b: shape (n,), the values of the same items.
         clusters, resamples, seed: as in `bootstrap_interval`; the resamples are sign flips.
-        alternative: "less" asks only whether a is lower than b, "greater" whether it is higher.
 
     Returns:
         p from 0 to 1; 1.0 for no values.
@@ -2108,13 +1942,8 @@ def paired_test(
     >>> paired_test([2, 3, 4, 5], [1, 1, 1, 1])
     0.125
     """
-    if alternative not in ("two-sided", "less", "greater"):
-        raise ValueError(f"alternative: expected two-sided, less or greater, got {alternative!r}")
-    differences = [y - x if alternative == "greater" else x - y for x, y in zip(a, b, strict=True)]
-    sample = make_sample(differences, clusters).renumber()
-    is_one_sided = alternative != "two-sided"
-    tested = compute_p_values([sample], is_one_sided=is_one_sided, resamples=resamples, seed=seed)
-    return float(tested.p[0])
+    sample = make_sample([x - y for x, y in zip(a, b, strict=True)], clusters).renumber()
+    return float(compute_p_values([sample], resamples=resamples, seed=seed).p[0])
 
 
 class PValues(NamedTuple):
@@ -2152,7 +1981,10 @@ def compute_p_values(
         row[: len(sums[position])] = sums[position]
     flips = draw_flips(rows.shape[1], resamples, seed)
     hits, joint_hits = np.zeros((2, len(order)))
-    for z in map(orient, flip_sums(rows, flips)):
+    for first in range(0, len(flips), FLIPS_AT_A_TIME):
+        block = flips[first : first + FLIPS_AT_A_TIME]
+        bits = np.unpackbits(block, axis=1, count=rows.shape[1], bitorder="little")
+        z = orient(rows @ (2.0 * bits.T - 1))  # shape (n_rows, n_flips)
         hits += (limits <= z.T).sum(axis=0)
         # From the least extreme sample on: what is the most extreme z of those not yet rejected?
         for before, row in itertools.pairwise(z):  # np.maximum.accumulate takes three times as long
@@ -2173,14 +2005,6 @@ def standardize_sums(sample: Sample) -> Array:
     return sums / root if root >= 1e-12 else np.zeros_like(sums)
 
 
-def flip_sums(rows: Array, flips: Array) -> Iterator[Array]:
-    """Yield each row's sum for some of the sign flips: shape (n_rows, n_flips), FLIPS_AT_A_TIME at most."""
-    for first in range(0, len(flips), FLIPS_AT_A_TIME):
-        block = flips[first : first + FLIPS_AT_A_TIME]
-        bits = np.unpackbits(block, axis=1, count=rows.shape[1], bitorder="little")
-        yield rows @ (2.0 * bits.T - 1)
-
-
 @functools.lru_cache(maxsize=2)
 def draw_flips(n_clusters: int, resamples: int, seed: int) -> Array:
     """Return sign flips of clusters, each a row of packed bits: all, or none flipped and random ones."""
@@ -2198,76 +2022,6 @@ def compute_correlation(x: Array, y: Array) -> float | None:
     y_deviations = y - y.mean()
     squares = float((x_deviations**2).sum() * (y_deviations**2).sum())
     return float((x_deviations * y_deviations).sum()) / math.sqrt(squares) if squares > 1e-18 else None
-
-
-class CorrectedMean(NamedTuple):
-    mean: float | None
-    low: float | None
-    high: float | None
-    lambda_: float | None  # the weight of the judge
-
-
-def corrected_mean(
-    judge: Values, human: Labels, clusters: Clusters = None, *, bounds: ScoreRange | None = None
-) -> CorrectedMean:
-    """Return the mean that people would give, from a judge's scores of all items and people's of some.
-
-    Tuned prediction-powered inference (PPI++, Angelopoulos et al. 2023): lambda times the judge's mean of all
-    items, plus the mean of human minus lambda times judge. lambda = Cov(human, judge) / Var(judge) over the
-    labelled items, from 0 to 1. The variance is g / (g - 2) times the sum of squares of the influence
-    function's sums by cluster; t has g - 2 degrees of freedom, where g clusters have labels.
-
-    Args:
-        judge: shape (n,), a score per item.
-        human: shape (n,), a score or None per item.
-        clusters: as in `bootstrap_interval`.
-        bounds: the lowest and the highest score that people can give. With them a few labels are added at
-            both ends: nearly equal labels may be so by chance.
-
-    Returns:
-        (mean, low, high, lambda). All None without items or without human scores; low and high are None for
-        fewer than MIN_CLUSTERS labelled clusters.
-
-    >>> corrected_mean([4, 4, 5, 5], [3, None, 5, None])
-    CorrectedMean(mean=4.0, low=None, high=None, lambda_=1.0)
-    """
-    labelled = [(score, label) for score, label in zip(judge, human, strict=True) if label is not None]
-    if not labelled:
-        return CorrectedMean(None, None, None, None)
-    weight = compute_weight(np.array(labelled, np.float64))
-    average = math.fsum(judge) / len(judge)
-    correction = math.fsum(label - weight * score for score, label in labelled) / len(labelled)
-    residuals = np.array([label - weight * score - correction for score, label in labelled])
-    influence = weight * (np.asarray(judge, np.float64) - average) / len(judge)
-    is_labelled = np.array([label is not None for label in human])
-    influence[is_labelled] += residuals / len(labelled)
-    sample = make_sample(influence, clusters)
-    deviations = sample.select(is_labelled)._replace(values=residuals)
-    lowest, highest = bounds or (-math.inf, math.inf)
-    estimate = min(max(weight * average + correction, lowest), highest)
-    low, high = compute_corrected_interval(estimate, sample, deviations, bounds) or (None, None)
-    return CorrectedMean(estimate, low, high, weight)
-
-
-def compute_corrected_interval(
-    estimate: float, influence: Sample, deviations: Sample, bounds: ScoreRange | None
-) -> Interval | None:
-    """Return the t interval of a corrected mean; `deviations` are those of the labelled items."""
-    g = len(deviations.sum_clusters())
-    if g < MIN_CLUSTERS:
-        return None
-    variance = g / (g - 2) * float((influence.sum_clusters()[:, 0] ** 2).sum())
-    if bounds:
-        return add_ends(estimate, deviations, variance * deviations.n**2, g - 2, bounds)
-    half = compute_t_quantile((1 + CONFIDENCE) / 2, g - 2) * math.sqrt(variance)
-    return round_interval(estimate - half, estimate + half)
-
-
-def compute_weight(pairs: Array) -> float:
-    """Return lambda of `corrected_mean` for rows of a judge's and a person's score."""
-    judge, human = (pairs - pairs.mean(axis=0)).T
-    variance = float((judge**2).sum())
-    return min(1.0, max(0.0, float((judge * human).sum()) / variance)) if variance > 1e-12 else 0.0
 
 
 # -- Agreement of raters
@@ -2291,8 +2045,8 @@ def cohen_kappa(a: Sequence[Any], b: Sequence[Any], weights: str | None = None) 
     >>> cohen_kappa([1, 1, 2, 2], [1, 1, 2, 1])
     0.5
     """
-    ratings = encode_ratings(zip(a, b, strict=True))
-    return compute_coefficient(tabulate_ratings(ratings), ratings.values, weights or "nominal")
+    tables, values = count_pairs(zip(a, b, strict=True))
+    return compute_coefficient(tables, values, weights or "nominal")
 
 
 def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: str = "nominal") -> float | None:
@@ -2308,8 +2062,8 @@ def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: str = "nominal")
     >>> krippendorff_alpha([[1, 1, 2, 2, None], [1, 1, 2, 1, 3]])
     0.5333333333333333
     """
-    encoded = encode_ratings(zip(*ratings, strict=True))
-    return compute_coefficient(tabulate_ratings(encoded, both_orders=True), encoded.values, level, 1)
+    tables, values = count_pairs(zip(*ratings, strict=True), both_orders=True)
+    return compute_coefficient(tables, values, level, correction=1)
 
 
 def fleiss_kappa(counts: Sequence[Sequence[int]]) -> float | None:
@@ -2336,45 +2090,40 @@ def fleiss_kappa(counts: Sequence[Sequence[int]]) -> float | None:
     return compute_coefficient(table.reshape(1, -1), range(len(table)), "nominal")
 
 
-class EncodedRatings(NamedTuple):
-    """Ratings as indices of their distinct values, shape (n_items, n_raters); -1 for a missing one."""
+def count_pairs(
+    items: Iterable[Sequence[Any]], clusters: Sequence[Hashable] = (), *, both_orders: bool = False
+) -> tuple[Array, Sequence[Any]]:
+    """Count the pairs of values that two raters gave to an item; return the counts and the values.
 
-    values: Sequence[Any]
-    codes: Array
-    clusters: Array  # the number of each item's cluster
+    Args:
+        items: the ratings of each, of which missing ones are None.
+        clusters: of the items. Without them, or of too many values for an interval, all are in one.
+        both_orders: count each pair in both orders. Otherwise the first rater's value is the table's row.
 
-
-def encode_ratings(items: Iterable[Sequence[Any]], clusters: Sequence[Hashable] = ()) -> EncodedRatings:
-    """Encode each item's ratings, of which missing ones are None. The values ascend if they have an order."""
+    Returns:
+        A table of n_values^2 counts in each cluster's row, and the values, ascending if they have an order.
+    """
     rows = list(items)
     values = [value for value in dict.fromkeys(flatten(rows)) if value is not None]
     with suppress(TypeError):
         values.sort()
+    size = len(values)
     indices = {value: index for index, value in enumerate(values)}
-    codes = [[indices.get(value, -1) for value in row] for row in rows]
     n_raters = len(rows[0]) if rows else 0
-    numbers = number_clusters(clusters or [""] * len(rows))  # or all items in one cluster
-    return EncodedRatings(values, np.array(codes, np.intp).reshape(len(rows), n_raters), numbers)
-
-
-def tabulate_ratings(ratings: EncodedRatings, *, both_orders: bool = False) -> Array:
-    """Count the pairs of values that two raters gave to an item: a row per cluster, n_values^2 counts in it.
-
-    Of two raters the first one's value is the table's row, unless pairs count in `both_orders`.
-    """
-    n_raters = ratings.codes.shape[1]
-    size = len(ratings.values)
-    numbers = ratings.clusters % MAX_CLUSTERS
-    is_known = ratings.codes >= 0
+    codes = np.array([[indices.get(value, -1) for value in row] for row in rows], np.intp)
+    codes = codes.reshape(len(rows), n_raters)
+    is_clustered = clusters and size <= MAX_INTERVAL_VALUES
+    numbers = number_clusters(clusters if is_clustered else [""] * len(rows)) % MAX_CLUSTERS
+    is_known = codes >= 0
     weights = 1 / np.maximum(is_known.sum(axis=1) - 1, 1)  # Each rating counts once.
     n_clusters = numbers.max(initial=-1) + 1
     tables = np.zeros(n_clusters * size**2)
     arrange = itertools.permutations if both_orders else itertools.combinations
     for first, second in arrange(range(n_raters), 2):
         both = is_known[:, first] & is_known[:, second]
-        cells = (numbers * size + ratings.codes[:, first]) * size + ratings.codes[:, second]
+        cells = (numbers * size + codes[:, first]) * size + codes[:, second]
         tables += np.bincount(cells[both], weights[both], minlength=len(tables))
-    return tables.reshape(n_clusters, size**2)
+    return tables.reshape(n_clusters, size**2), values
 
 
 def compute_coefficient(
@@ -2410,8 +2159,8 @@ def compute_coefficients(tables: Array, values: Sequence[Any], level: str, corre
 
 # ------------------------------------------------------------------ 6. Score table
 
-# In: the scores of items. Out: means, comparisons of systems, slices. Every command fills one Table: a row
-# per item, and for each system a column per measure. Read first: Measure, Scores, Table; compare_systems.
+# In: the scores of items. Out: means, and comparisons of systems. Every command fills one Table: a row per
+# item, and for each system a column per measure. Read first: Measure, Scores, Table; compare_systems.
 
 
 class State(Enum):
@@ -2421,12 +2170,10 @@ class State(Enum):
     WORSE = "worse"
     NO_DIFFERENCE = "no significant difference"
     NO_DROP = "no significant drop"
-    NOT_TESTED = "not tested"
     NOT_COMPARABLE = "not comparable"
     NOT_SUBMITTED = "not submitted"
     MISSING_JUDGEMENTS = "judgements missing"
     NOT_JUDGED = "not judged"
-    JUDGED_IN_PART = "judged in part"
     NOT_GRADED = "not graded"
 
 
@@ -2460,8 +2207,20 @@ class Measure(NamedTuple):
 
 
 SHARE = Measure("share", "Share")  # The bounds of all shares of items are 0 and 1.
-BASELINE_SYSTEM = "the baseline"  # an earlier run's name in a table
 ItemKey: TypeAlias = tuple[Hashable, ...]  # changes with all of the gold set that an item's scores rest on
+
+
+class Origin(NamedTuple):
+    """Who gave the scores of a measure. Those by another model or prompt are not comparable."""
+
+    model: str  # "" for people
+    prompt_hash: str
+    repeats: int = 1  # whose mean the scores are
+
+    def describe(self, title: str) -> str:
+        """Return the line to quote with a figure: two figures with the same line may be compared."""
+        judge = f"judge:{self.model or 'people'}|repeats:{self.repeats}"
+        return f"{title}|{judge}|prompt:{self.prompt_hash[:8]}|v:{VERSION}"
 
 
 class Scores(msgspec.Struct):
@@ -2486,8 +2245,7 @@ class Table(msgspec.Struct):
 
     def select(self, rows: Array) -> Table:
         systems = {name: scores.select(rows) for name, scores in self.systems.items()}
-        keys = [self.item_keys[row] for row in rows] if self.item_keys else ()
-        return Table(self.items.select(rows), systems, keys)
+        return Table(self.items.select(rows), systems)
 
 
 class Mean(NamedTuple):
@@ -2528,66 +2286,58 @@ def compute_mean(sample: Sample, measure: Measure) -> Mean:
 
 
 def measure_coefficient(
-    ratings: EncodedRatings, level: str, clustered_by: str, correction: int | None = None
+    ratings: Sequence[Sequence[Any]],
+    clusters: Sequence[Hashable],
+    clustered_by: str,
+    level: str,
+    correction: int | None = None,
 ) -> Mean:
-    """Return a coefficient with its interval, or the reason why there is none.
+    """Return a coefficient of items' ratings with its interval, or the reason why there is none.
 
     With a `correction`, that of `compute_coefficients`, the order of the raters does not matter.
     """
-    if len(ratings.values) > MAX_INTERVAL_VALUES:  # one table, and no interval
-        ratings = ratings._replace(clusters=np.zeros_like(ratings.clusters))
-    tables = tabulate_ratings(ratings, both_orders=correction is not None)
-    value = compute_coefficient(tables, ratings.values, level, correction or 0)
-    compute = functools.partial(
-        compute_coefficients, values=ratings.values, level=level, correction=correction or 0
-    )
+    tables, values = count_pairs(ratings, clusters, both_orders=correction is not None)
+    compute = functools.partial(compute_coefficients, values=values, level=level, correction=correction or 0)
+    value = compute_coefficient(tables, values, level, correction or 0)
     interval = bootstrap_statistic(tables, compute)
     reason = None
     if value is None:
-        reason = "only one value was given" if len(ratings.codes) else "no item in common"
-    elif len(ratings.values) > MAX_INTERVAL_VALUES:
+        reason = "only one value was given" if len(ratings) else "no item in common"
+    elif len(values) > MAX_INTERVAL_VALUES:
         reason = f"more than {MAX_INTERVAL_VALUES} different ratings"
     elif len(tables) < MIN_CLUSTERS:
         reason = f"fewer than {MIN_CLUSTERS} {clustered_by}: {len(tables)}"
     elif interval is None or interval.low == interval.high:  # resamples that all agree know no variance
         reason = f"resamples of {clustered_by} have {'the same' if interval else 'mostly none'}"
-    return Mean(value, None if reason else interval, len(ratings.codes), len(tables), reason=reason)
+    return Mean(value, None if reason else interval, len(ratings), len(tables), reason=reason)
 
 
-def slice_table(table: Table, values: Iterable[str], min_items: int = MIN_SLICE) -> dict[str, Table]:
-    """Return the part of the table for each value, one per item, that enough items have; not for ""."""
-    positions: dict[str, list[int]] = defaultdict(list)
-    for position, value in enumerate(values):
-        positions[value].append(position)
-    return {
-        cut_text(value): table.select(np.array(rows))
-        for value, rows in sorted(positions.items())
-        if value and len(rows) >= min_items
-    }
+def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
+    """Return the rank of each system, best first. Equal ones share a rank; one without a value has none."""
+    known = {name: value for name, value in values.items() if value is not None}
+    ranks: dict[str, int | None] = {}
+    for name in sorted(known, key=lambda name: (-known[name], name)):
+        ranks[name] = 1 + sum(value > known[name] + 1e-9 for value in known.values())
+    return ranks | {name: None for name in values if name not in known}
+
+
+# -- Comparisons
 
 
 class Pair(NamedTuple):
-    """Two systems of a table that are compared on one measure."""
+    """Two systems that are compared on one measure, with their scores of the same items."""
 
-    table: Table
     system: str
     other: str
     measure: Measure
+    items: Sample
+    scores: Array
+    other_scores: Array
     obstacle: State | None  # why the scores cannot be compared
     reason: str = ""  # says more than the obstacle
-    is_in_gate: bool = True  # otherwise it is not tested
-
-    @property
-    def is_tested(self) -> bool:
-        return self.is_in_gate and not self.obstacle
 
     def subtract(self) -> Sample:
-        """Return the system's scores less those of the other one, for the items of which both have scores."""
-        name = self.measure.name
-        systems = self.table.systems
-        unknown = np.full(self.table.items.n, np.nan)
-        gaps = systems[self.system].values.get(name, unknown) - systems[self.other].values.get(name, unknown)
-        return self.table.items.replace_values(gaps)
+        return self.items.replace_values(self.scores - self.other_scores)
 
 
 class Difference(NamedTuple):
@@ -2597,12 +2347,12 @@ class Difference(NamedTuple):
     other: str
     measure: Measure
     n: int
-    difference: float | None  # None also if one of the two has not submitted the measure
-    interval: Interval | None
-    p: float | None
-    p_adjusted: float | None  # for all that is tested together
     state: State
-    reason: str  # says more than the state
+    reason: str = ""  # says more than the state
+    difference: float | None = None  # None also if one of the two has not submitted the measure
+    interval: Interval | None = None
+    p: float | None = None
+    p_adjusted: float | None = None  # for all that is tested together
 
     @property
     def verdict(self) -> str:
@@ -2637,67 +2387,58 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
         systems = {name: scores for name, scores in table.systems.items() if measure.name in scores.values}
         if len(systems) < 2:
             continue
-        columns = [scores.values[measure.name] for scores in systems.values()]
-        has_score = np.asarray(~np.isnan(columns).all(axis=0))
-        part = Table(table.items, systems).select(np.flatnonzero(has_score))
         # Clusters without the measure are not flipped: the fewer there are, the sooner all flips are tried.
-        part = Table(part.items.renumber(), part.systems)
+        columns = np.array([scores.values[measure.name] for scores in systems.values()])
+        has_score = ~np.isnan(columns).all(axis=0)
+        items = table.items.select(has_score).renumber()
+        named = dict(zip(systems, columns[:, has_score], strict=True))
         pairs = []
         for system, other in itertools.combinations(systems, 2):
-            obstacle, reason = find_obstacle(part, system, other, measure)
-            pairs.append(Pair(part, system, other, measure, obstacle, reason))
+            states = {name: systems[name].obstacles.get(measure.name) for name in (other, system)}
+            lacking = [name for name in (system, other) if states[name] is State.NOT_SUBMITTED]
+            obstacle = State.NOT_SUBMITTED if lacking else states[other] or states[system]
+            reason = f"not submitted by {', '.join(lacking)}" if lacking else ""
+            pairs.append(Pair(system, other, measure, items, named[system], named[other], obstacle, reason))
         compared = test_pairs(pairs, is_one_sided=False)
         differences += [row for row in compared if row.state is not State.NOT_COMPARABLE]
     return differences
 
 
-def find_obstacle(table: Table, system: str, other: str, measure: Measure) -> tuple[State | None, str]:
-    """Return what keeps two systems from being compared on a measure, and a reason that says more."""
-    states = {name: table.systems[name].obstacles.get(measure.name) for name in (system, other)}
-    lacking = [name for name, state in states.items() if state is State.NOT_SUBMITTED]
-    if lacking:
-        return State.NOT_SUBMITTED, f"not submitted by {', '.join(lacking)}"
-    return states[other] or states[system], ""
-
-
 def test_pairs(pairs: Sequence[Pair], *, is_one_sided: bool) -> list[Difference]:
     """Measure all differences, and test them together: whether there is one, or only whether it is a drop."""
-    gains = (pair.subtract().scale(pair.measure.direction) for pair in pairs if pair.is_tested)
+    gains = (pair.subtract().scale(pair.measure.direction) for pair in pairs if not pair.obstacle)
     tested = compute_p_values(gains, is_one_sided=is_one_sided, is_stepwise=not is_one_sided)
     p_values = zip(tested.p.tolist(), tested.p_adjusted.tolist(), strict=True)
     differences = []
     for pair in pairs:
-        found = next(p_values) if pair.is_tested else None
-        differences.append(measure_difference(pair, found, is_one_sided=is_one_sided))
+        row = measure_difference(pair)
+        p, p_adjusted = (None, None) if pair.obstacle else next(p_values)
+        if row.difference is not None and p_adjusted is not None:
+            state = State.NO_DROP if is_one_sided else State.NO_DIFFERENCE
+            if p_adjusted <= MAX_P:
+                state = State.BETTER if row.difference * row.measure.direction > 0 else State.WORSE
+            row = row._replace(p=p, p_adjusted=p_adjusted, state=state)
+        differences.append(row)
     return differences
 
 
-def measure_difference(pair: Pair, p_values: tuple[float, float] | None, *, is_one_sided: bool) -> Difference:
-    """Return the difference of a pair; it has a p and an adjusted p if it was tested."""
+def measure_difference(pair: Pair) -> Difference:
+    """Return the difference of a pair, which is not tested yet."""
     measure = pair.measure
-    obstacle = pair.obstacle
-    reason = pair.reason
     gaps = pair.subtract()
-    difference = interval = p = p_adjusted = None
-    if gaps.n and obstacle is not State.NOT_SUBMITTED:
-        difference = gaps.mean * measure.scale
-    if gaps.n and not obstacle:
-        largest = max(measure.highest - measure.lowest, np.abs(gaps.values).max())
-        interval = compute_difference_interval(gaps.scale(measure.scale), largest * measure.scale)
-    if not p_values:
-        state = obstacle if obstacle and pair.is_in_gate else State.NOT_TESTED
-    elif difference is None:
-        state = State.NOT_COMPARABLE
-        reason = "no question in common has it"
-    else:
-        p, p_adjusted = p_values
-        if p_adjusted > MAX_P:
-            state = State.NO_DROP if is_one_sided else State.NO_DIFFERENCE
-        else:
-            state = State.BETTER if difference * measure.direction > 0 else State.WORSE
-    return Difference(
-        pair.system, pair.other, measure, gaps.n, difference, interval, p, p_adjusted, state, reason
+    row = Difference(
+        pair.system, pair.other, measure, gaps.n, pair.obstacle or State.NOT_COMPARABLE, pair.reason
     )
+    if not gaps.n:
+        return row if pair.obstacle else row._replace(reason="no question in common has it")
+    if pair.obstacle is State.NOT_SUBMITTED:
+        return row
+    row = row._replace(difference=gaps.mean * measure.scale)
+    if pair.obstacle:
+        return row
+    largest = max(measure.highest - measure.lowest, np.abs(gaps.values).max())
+    interval = compute_difference_interval(gaps.scale(measure.scale), largest * measure.scale)
+    return row._replace(interval=interval)
 
 
 def list_differences(differences: Iterable[Difference], system: str) -> list[dict[str, Any]]:
@@ -2708,229 +2449,6 @@ def list_differences(differences: Iterable[Difference], system: str) -> list[dic
             seen = row if system == row.system else row.mirror()
             rows.append({"with": seen.other, **seen.build_block()})
     return rows
-
-
-class Origin(NamedTuple):
-    """Who gave the scores of a measure. Those by another model or prompt are not comparable."""
-
-    model: str  # "" for people
-    prompt_hash: str
-    repeats: int = 1  # whose mean the scores are
-
-    def describe(self, title: str) -> str:
-        """Return the line to quote with a figure: two figures with the same line may be compared."""
-        judge = f"judge:{self.model or 'people'}|repeats:{self.repeats}"
-        return f"{title}|{judge}|prompt:{self.prompt_hash[:8]}|v:{VERSION}"
-
-
-# -- Changes since an earlier run, which is one more system of the table
-
-
-class EarlierRun(NamedTuple):
-    """A system as earlier results have it."""
-
-    file: InputFile
-    item_keys: Sequence[ItemKey]
-    scores: Scores
-    measures: Sequence[Measure]
-
-
-class ChangesSince(NamedTuple):
-    """The changes of a system since an earlier run, over the questions that both have with the same gold."""
-
-    system: str
-    file: InputFile
-    table: Table  # has these questions, and the earlier run as one more system
-    n_possible: int  # questions that the larger of the two has
-    needs_all: bool  # whether the gate cannot tell if a question of the baseline is gone
-    gone: Sequence[str]  # questions, as are the next two
-    gold_changed: Sequence[str]
-    new: Sequence[str]
-    changes: Sequence[Difference]
-    lost: Sequence[str]  # titles of the measures that the system does not submit any more
-
-    def list_checks(self) -> list[Check]:
-        """Return what is worse, what keeps the gate from telling, and what is as it should be."""
-        checks = []
-        unknown: dict[str, list[str]] = defaultdict(list)
-        for change in self.changes:
-            name = f"{self.system}: {change.measure.title}"
-            if change.state is State.WORSE:
-                _, gap, p = list_difference_cells(change)
-                checks.append(Check(name, worse=f"{name} {gap} against the baseline, p {p}"))
-            elif change.state is State.NO_DROP:
-                checks.append(Check(f"{name} against the baseline"))
-            elif change.state is not State.NOT_TESTED:
-                unknown[change.verdict].append(change.measure.title)
-        if self.lost:
-            line = f"{self.system}: in the baseline, and not submitted now: {', '.join(self.lost)}"
-            checks.append(Check(line, worse=line))
-        reasons = [f"not compared with the baseline: {', '.join(unknown[why])}: {why}" for why in unknown]
-        n_common = self.table.items.n
-        if not n_common:
-            reasons = ["no question in common with the baseline has the same gold"]
-        elif 2 * n_common < self.n_possible:
-            common = f"{n_common} of {self.n_possible} questions"
-            reasons.insert(0, f"only {common} are in common with the baseline, with the same gold")
-        if self.gone and self.needs_all:
-            reasons.append(self.describe_gone())
-        return checks + [Check(line, obstacle=line) for line in prefix_lines(self.system, reasons)]
-
-    def describe_gone(self) -> str:
-        names = shorten_names(self.gone)
-        return f"{len(self.gone)} questions of the baseline are not there any more: {names}"
-
-    def list_warnings(self) -> list[WarningRecord]:
-        """Return which questions are left out of the comparison."""
-        lines = [self.describe_gone()] if self.gone and not self.needs_all else []
-        if self.gold_changed:
-            changed = f"{len(self.gold_changed)} questions have other gold than in the baseline"
-            lines.append(f"{changed}, and are not compared: {shorten_names(self.gold_changed)}")
-        return [WarningRecord(line, file=self.system) for line in lines]
-
-    def list_notes(self) -> list[str]:
-        """Return what differs, and is compared all the same."""
-        now = self.table.systems[self.system].origins
-        notes = [f"{len(self.new)} questions are new since the baseline"] if self.new else []
-        for name, then in self.table.systems[BASELINE_SYSTEM].origins.items():
-            if name in now and now[name].repeats != then.repeats:
-                repeats = f"{then.repeats} in the baseline, {now[name].repeats} now"
-                notes.append(f"repeats of each judgement: {repeats}")
-        return list(dict.fromkeys(notes))
-
-    def build_block(self) -> dict[str, Any]:
-        return {
-            **self.file.build_block(),
-            "questions": self.table.items.n,
-            "documents": len(self.table.items.sum_clusters()),
-            "differences": [change.build_block() for change in self.changes],
-            "not_submitted": self.lost,
-            "notes": self.list_notes(),
-        }
-
-
-def list_change_warnings(changes_since: Mapping[str, ChangesSince]) -> list[WarningRecord]:
-    return list(flatten(since.list_warnings() for since in changes_since.values()))
-
-
-def list_change_checks(changes_since: Mapping[str, ChangesSince]) -> list[Check]:
-    return list(flatten(since.list_checks() for since in changes_since.values()))
-
-
-def compare_with_earlier_runs(
-    today: Table,
-    runs: Mapping[str, EarlierRun],
-    measures: Iterable[Measure],
-    gate: Collection[str],
-    *,
-    needs_all: bool,
-) -> dict[str, ChangesSince]:
-    """Compare systems with earlier runs of these. Measures of the `gate` are tested for a drop."""
-    titled = {measure.name: measure for measure in measures}
-    tables = {name: align_runs(today, name, runs[name]) for name in today.systems if name in runs}
-    pairs = []
-    for name, table in tables.items():
-        for stored in runs[name].measures:
-            pair = pair_runs(table, name, titled.get(stored.name, stored), gate)
-            if pair:
-                pairs.append(pair)
-    # The tests of all systems are one family: p is adjusted for their number.
-    differences = test_pairs(pairs, is_one_sided=True)
-    changes_since = {}
-    for name, table in tables.items():
-        run = runs[name]
-        gone, gold_changed = split_missing(run.item_keys, today.item_keys)
-        new, _ = split_missing(today.item_keys, run.item_keys)
-        own = [difference for difference in differences if difference.system == name]
-        changes_since[name] = ChangesSince(
-            system=name,
-            file=run.file,
-            table=table,
-            n_possible=max(len(today.item_keys), len(run.item_keys)),
-            needs_all=needs_all,
-            gone=gone,
-            gold_changed=gold_changed,
-            new=new,
-            changes=[change for change in own if change.state is not State.NOT_SUBMITTED],
-            lost=[change.measure.title for change in own if change.state is State.NOT_SUBMITTED],
-        )
-    return changes_since
-
-
-def split_missing(items: Sequence[ItemKey], others: Sequence[ItemKey]) -> tuple[list[str], list[str]]:
-    """Return the questions that others do not have, and those that they have with other gold."""
-    known = set(others)
-    questions = {item_key[0] for item_key in others}
-    golds = {item_key[:2] for item_key in others}  # The rest of a key numbers copies.
-    missing: list[str] = []
-    changed: list[str] = []
-    for item_key in items:
-        if item_key not in known:
-            has_other_gold = item_key[0] in questions and item_key[:2] not in golds
-            (changed if has_other_gold else missing).append(str(item_key[0]))
-    return missing, changed
-
-
-def align_runs(today: Table, name: str, earlier: EarlierRun) -> Table:
-    """Return the items that a system and an earlier run have in common, with both as systems."""
-    positions = {key: position for position, key in enumerate(earlier.item_keys)}
-    common = [row for row, key in enumerate(today.item_keys) if key in positions]
-    rows = np.array(common, np.intp)
-    earlier_rows = np.array([positions[today.item_keys[row]] for row in common], np.intp)
-    now = today.systems[name].select(rows)
-    return Table(today.items.select(rows), {name: now, BASELINE_SYSTEM: earlier.scores.select(earlier_rows)})
-
-
-def pair_runs(table: Table, system: str, measure: Measure, gate: Collection[str]) -> Pair | None:
-    """Return a system and its earlier run as a pair; None if there is nothing to say about the measure."""
-    now = table.systems[system]
-    before = table.systems[BASELINE_SYSTEM]
-    is_in_gate = measure.name in gate
-    obstacle, reason = find_obstacle(table, system, BASELINE_SYSTEM, measure)
-    if obstacle is State.NOT_SUBMITTED:
-        is_lost = is_in_gate and before.obstacles.get(measure.name) is not State.NOT_SUBMITTED
-        return Pair(table, system, BASELINE_SYSTEM, measure, obstacle) if is_lost else None
-    if is_in_gate:  # Other measures, such as latency, are compared whatever has changed.
-        reason = explain_obstacle(measure.name, now, before)
-        obstacle = obstacle or (State.NOT_COMPARABLE if reason else None)
-    return Pair(table, system, BASELINE_SYSTEM, measure, obstacle, reason, is_in_gate)
-
-
-def explain_obstacle(name: str, now: Scores, before: Scores) -> str:
-    """Return why the scores of a measure cannot be compared with earlier ones; "" if they can."""
-    then = before.origins.get(name)
-    judge = now.origins.get(name)
-    if name not in now.values:
-        return "not judged" if then else "not measured now"
-    if then is None or judge is None:
-        return "" if then == judge else f"not judged{'' if then else ' in the baseline'}"
-    if then.model != judge.model:
-        return f"judged by {then.model or 'people'}, now by {judge.model or 'people'}"
-    return "" if then.prompt_hash == judge.prompt_hash else "judged with another prompt"
-
-
-def restore_scores(rows: Sequence[JsonRow], measures: Iterable[Measure], problems: Problems) -> Scores:
-    """Return the columns of measures. It is a problem if a score is no number, or too large for sums."""
-    scores = Scores()
-    for measure in measures:
-        scores.values[measure.name] = column = np.full(len(rows), np.nan)
-        for position, row in enumerate(rows):
-            score = row.data.get(measure.name)
-            if is_number(score) and abs(score) <= MAX_RATING:
-                column[position] = score
-            elif score is not None:
-                text = f"{measure.name}: expected a number, at most {MAX_RATING:,}"
-                problems.append(row.report(text))
-    return scores
-
-
-def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
-    """Return the rank of each system, best first. Equal ones share a rank; one without a value has none."""
-    known = {name: value for name, value in values.items() if value is not None}
-    ranks: dict[str, int | None] = {}
-    for name in sorted(known, key=lambda name: (-known[name], name)):
-        ranks[name] = 1 + sum(value > known[name] + 1e-9 for value in known.values())
-    return ranks | {name: None for name in values if name not in known}
 
 
 # ------------------------------------------------------------------ 7. Prompts and criteria
@@ -2956,7 +2474,6 @@ SUMMARY_CRITERIA = {  # with their titles in reports; the prompt says what score
     "criterion_4_coverage_of_core_arguments": "Coverage",
     "criterion_5_factual_grounding": "Grounding",
 }
-COVERAGE = "criterion_4_coverage_of_core_arguments"  # of the gold summary
 
 # -- Prompts
 
@@ -3265,7 +2782,7 @@ class Failure(msgspec.Struct):
     reason: str
     asked: bool = True  # if not, it counts only beside answers that were
     reply: str = ""  # the last one, which was invalid
-    is_unusable: bool = False  # whether there were replies, and none could be read
+    is_rejected: bool = False  # whether the service did not read the request
 
 
 Outcome: TypeAlias = Judgement | Failure
@@ -3355,32 +2872,28 @@ def collect_outcomes(answered: Iterable[tuple[Request, Outcome]]) -> Outcomes:
     return {**means, **failures}
 
 
-class RequestBody(msgspec.Struct):
-    model: str
-    messages: list[dict[str, str]]
-    temperature: int
-    seed: int
-    max_completion_tokens: int
-    response_format: Schema | msgspec.UnsetType
-    reasoning_effort: str | msgspec.UnsetType = msgspec.UNSET
-
-    @property
-    def prompt_chars(self) -> int:
-        return sum(len(message["content"]) for message in self.messages)
+Body: TypeAlias = dict[str, Any]
 
 
-def build_body(model: str, request: Request) -> RequestBody:
+def build_body(model: str, request: Request) -> Body:
+    """Return the body of a request, as MODELS prescribes it. Its hash is the key in the journal."""
     settings = MODELS.get(model, UNKNOWN_MODEL)
     prompt = PROMPTS[request.prompt]
-    return RequestBody(
-        model=model,
-        messages=build_messages(prompt, request.texts),
-        temperature=request.temperature,
-        seed=SEED + request.repeat,
-        max_completion_tokens=settings.max_completion_tokens + prompt.more_tokens,
-        response_format=build_schema_format(prompt) if settings.strict_schema else JSON_MODE,
-        reasoning_effort=settings.reasoning_effort or msgspec.UNSET,
-    )
+    body = {
+        "model": model,
+        "messages": build_messages(prompt, request.texts),
+        "temperature": request.temperature,
+        "seed": SEED + request.repeat,
+        "max_completion_tokens": settings.max_completion_tokens + prompt.more_tokens,
+        "response_format": build_schema_format(prompt) if settings.strict_schema else JSON_MODE,
+    }
+    if settings.reasoning_effort:
+        body["reasoning_effort"] = settings.reasoning_effort
+    return body
+
+
+def count_chars(body: Body) -> int:
+    return sum(len(message["content"]) for message in body["messages"])
 
 
 JSON_MODE: Schema = {"type": "json_object"}
@@ -3404,21 +2917,21 @@ def build_messages(prompt: Prompt, texts: Mapping[str, str]) -> list[dict[str, s
 
 def build_complaint(prompt: Prompt, invalid_reply: str, reason: str) -> list[dict[str, str]]:
     beginning = remove_invisible(invalid_reply)[:500] or "(nothing)"
-    complaint = prompt.retry_template.format(complaint=reason)
+    complaint = prompt.retry_template.format(complaint=remove_invisible(reason))
     return [{"role": "assistant", "content": beginning}, {"role": "user", "content": complaint}]
 
 
 class Call(NamedTuple):
     request: Request
     model: str
-    key: str  # in the journal: of the body as MODELS prescribes it
+    key: str  # in the journal
     max_tokens: int | None = None  # of a reply, instead of those that MODELS prescribes
 
     @property
-    def body(self) -> RequestBody:  # not kept: many are large
+    def body(self) -> Body:  # not kept: many are large
         body = build_body(self.model, self.request)
         if self.max_tokens:
-            body.max_completion_tokens = self.max_tokens
+            body["max_completion_tokens"] = self.max_tokens
         return body
 
     @property
@@ -3441,14 +2954,6 @@ class Task(NamedTuple):
 Case: TypeAlias = Task | Outcome  # for the judge, or what is known without one
 
 
-def prepare_nothing(_answer: object) -> None:
-    return None
-
-
-def derive_nothing(_answer: object, _score: float) -> dict[str, float]:
-    return {}
-
-
 class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a judge decides about each answer: the score of a measure, with a reason."""
 
@@ -3461,11 +2966,12 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
     unit: float | None = None  # the judge's score for 1 of the measure, if that differs
     block: str = ""  # of a split's results file
-    columns: Sequence[Column] = ()  # further columns of its rows
+    # Returns what rows of results say of an answer beside the judgement.
+    describe_more: Callable[[Any], dict[str, Any]] = lambda _answer: {}
     # Returns what there is to judge about an answer; None if nothing is, and it counts nowhere.
-    prepare: Callable[[Any], Case | None] = prepare_nothing
+    prepare: Callable[[Any], Case | None] = lambda _answer: None
     # Returns the scores that rest on an answer's score by this criterion.
-    derive: Callable[[Any, float], dict[str, float]] = derive_nothing
+    derive: Callable[[Any, float], dict[str, float]] = lambda _answer, _score: {}
 
     @property
     def prompt_hash(self) -> str:
@@ -3486,24 +2992,12 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         known = {name: scores[name] for name in self.measure_names if name in scores}
         return known if self.unit is None else {name: score / self.unit for name, score in known.items()}
 
-    def find_word(self, score: float) -> Any:
-        """Return the judge's word for the score that is nearest to its mean; a total is its own."""
-        words = {score: word for word, score in PROMPTS[self.prompt].choices.items()}
-        level = self.find_level(score)
-        return words.get(level, level)
-
-    def find_level(self, score: float) -> float:
-        """Return the possible score that is nearest to a mean: of two the upper one; a word needs more."""
-        prompt = PROMPTS[self.prompt]
-        levels = sorted(prompt.choices.values() if prompt.score_field else range(int(prompt.top) + 1))
-        if not isinstance(next(iter(prompt.choices)), str):  # as a verdict is right if more than half say yes
-            levels.reverse()
-        return min(levels, key=lambda level: round(abs(level - score), 9))
-
     def format_score(self, score: float) -> str:
-        """Return the judge's word for a score, or of a level the score itself, which may be a mean."""
-        word = self.find_word(score)
-        return word if isinstance(word, str) else f"{score:.3g}"
+        """Return the judge's word for a score, or the score itself if it is a mean between two words."""
+        for word, value in PROMPTS[self.prompt].choices.items():
+            if value == score:
+                return str(word)
+        return f"{score:.3g}"
 
     def parse_score(self, value: object) -> float:
         """Return the score that a person has given, as a number or the judge's word. Raises ValueError."""
@@ -3519,7 +3013,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         if isinstance(outcome, Failure):
             return f"not judged: {outcome.reason}"
-        word = str(self.find_word(outcome.score))
+        word = self.format_score(outcome.score)
         if isinstance(outcome, Decision):
             judged = self.describe(outcome.judged)
             return f"{word}{remark}, overridden: {outcome.reason} (The judge: {judged})"
@@ -3530,7 +3024,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
 
     def describe_repeats(self, judgement: Judgement | None) -> str:
         """Return "yes, no, yes": the judge's word each time that it was asked; "" if that was once."""
-        words = [str(self.find_word(repeat.score)) for repeat in judgement.repeats] if judgement else []
+        words = [self.format_score(repeat.score) for repeat in judgement.repeats] if judgement else []
         return ", ".join(words) if len(words) > 1 else ""
 
 
@@ -3582,37 +3076,38 @@ def read_own_criteria(
 
 # -- Untrusted texts
 
-# Control, format and surrogate characters (Unicode Cc, Cf, Cs) and line separators, but not newline and tab;
-# then characters that look blank.
-INVISIBLE_CHARS = (
-    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u200e\u200f"
-    "\u2028\u2029\u2065\u206a-\u206f\ud800-\udfff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\u115f\u1160\u3164\uffa0\u2800"
-)
-HIDDEN_CHARS = (  # that are of no use but to hide text
-    "\u034f\u17b4\u17b5\u180b-\u180f\u200b\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufff0-\ufff8"
-    "\U000e0000-\U000e0080\U000e0100-\U000e01ef"
-)
-# Variation selectors vary nothing after ASCII, but for a keycap, and after each other; the first 14 only
-# letters and mathematical signs.
-VARIATIONS = (
-    "(?<![^\x00-\x7f\ufe00-\ufe0f])[\ufe00-\ufe0f](?!(?<=[0-9#*]\ufe0f)\u20e3)"
-    "|(?<![\\w\u2200-\u22ff\u2a00-\u2aff])[\ufe00-\ufe0d]"
-)
-# Joiners belong to Persian or Indic words and to emoji, and to no text in ASCII.
-JOINERS = "(?<![^\x00-\x7f\u200b-\u200f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u200b-\u200f])"
-HIDDEN = f"[{HIDDEN_CHARS}]|{VARIATIONS}"  # an answer with any of it is flagged
-SUSPICIOUS = f"[{INVISIBLE_CHARS}{HIDDEN_CHARS}\u200c\u200d\ufe00-\ufe0f]"  # looked for first: it is fast
-INVISIBLE = f"(?={SUSPICIOUS})(?:[{INVISIBLE_CHARS}]|{HIDDEN}|{JOINERS})"
+# Of Unicode: control and format characters, halves of characters, and line separators.
+INVISIBLE_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
+INVISIBLE_NAMES = "VARIATION SELECTOR|GRAPHEME JOINER|HANGUL .*FILLER|VOWEL INHERENT|PATTERN BLANK"
+# A joiner between two characters beyond ASCII, and a selector after one or in a keycap, shape a word, as in
+# Persian, or an emoji. Everywhere else they can only hide something, as all else that nobody sees.
+SHAPING = "\ufe0f?[\u200c\u200d](?=[^\x00-\x7f])|[\ufe0e\ufe0f]"
+KEYCAP = "(?<=[0-9#*])\ufe0f(?=\u20e3)"
 DELIMITER = r"(?i)\[[^\n\[]{0,200}?\b(?:question|reference|answer|end)\s*\]"
 ROUND_BRACKETS = str.maketrans("[]", "()")
 
 
-def remove_invisible(text: str) -> str:
-    """Remove the characters that people cannot see, but that a model or a console may obey."""
+@functools.cache
+def is_invisible(character: str) -> bool:
+    if character in "\n\t":
+        return False
+    name = unicodedata.name(character, "")
+    return unicodedata.category(character) in INVISIBLE_CATEGORIES or bool(re.search(INVISIBLE_NAMES, name))
+
+
+def replace_invisible(text: str, replace: Callable[[str], str]) -> str:
+    """Replace each character that people cannot see, but that a model or a console may obey."""
     if text.isascii() and text.isprintable():
         return text
-    return re.sub(INVISIBLE, "", text)
+    found = re.escape("".join(filter(is_invisible, sorted(set(text)))))
+    if not found:
+        return text
+    pattern = f"(?<=[^\x00-\x7f{found}])(?:{SHAPING})|{KEYCAP}|([{found}])"
+    return re.sub(pattern, lambda match: replace(match[1]) if match[1] else match[0], text)
+
+
+def remove_invisible(text: str) -> str:
+    return replace_invisible(text, lambda _: "")
 
 
 def is_blank(text: str) -> bool:
@@ -3646,7 +3141,6 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     cut_off: bool = False  # at the most tokens that it may have
     refused: str = ""  # why it is no full reply: the model refuses, or a filter ended it
     left_out: list[str] = []  # the parameters that the service did not take
-    batch_file: str = ""  # of a note of version 5 on a batch, which is no reply
     question_id: Any = None
     repeat: Any = None
     time: Any = None
@@ -3685,7 +3179,7 @@ def parse_reply(text: str) -> tuple[object, str]:
     After it there is nothing but a full stop or a fence, and before it closed thoughts, words that end in a
     colon, and a fence, as far as there are any.
     """
-    text = re.sub(BEFORE_REPLY, "", text.strip().strip("\ufeff"))
+    text = re.sub(BEFORE_REPLY, "", text.strip())
     with suppress(ValueError, RecursionError):
         value, stop = REPLY_DECODER.raw_decode(text)
         if text[stop:].strip() in ("", ".", "```"):
@@ -3739,20 +3233,20 @@ def show_json(value: object) -> str:
 
 # -- Models
 
-FAMILIES = {
-    "claude": "claude",
-    "deepseek": "deepseek",
-    "gemini|gemma": "gemini",
-    "kimi": "kimi",
-    "llama": "llama",
-    "mistral|mixtral": "mistral",
-    r"gpt|openai/|davinci|\bo[134]\b": "openai",
-    "qwen|qwq": "qwen",
-}
+FAMILIES = (
+    "claude",
+    "deepseek",
+    "gemini|gemma",
+    "kimi",
+    "llama",
+    "mistral|mixtral",
+    r"gpt|openai/|davinci|\bo[134]\b",
+    "qwen|qwq",
+)
 
 
 def find_families(model: str) -> set[str]:
-    return {family for pattern, family in FAMILIES.items() if re.search(pattern, model.lower())}
+    return {family for family in FAMILIES if re.search(family, model.lower())}
 
 
 def warn_about_family(judge: str, generators: Iterable[str]) -> list[WarningRecord]:
@@ -3763,43 +3257,32 @@ def warn_about_family(judge: str, generators: Iterable[str]) -> list[WarningReco
     return [WarningRecord(f"the judge {judge} is of one family with {names} and may prefer its answers.")]
 
 
-# -- Flags: text in an answer that speaks to the judge. A flag is a hint; a person decides.
+# -- Flags: hints at text in an answer that speaks to the judge
 
 FLAGS_NOTE = "Flags are found by a sample of English phrases and by hidden text: they are no defence."
 
-FLAG_PATTERNS: Mapping[str, str] = {
-    "score-like": r"""(?imx)
-        \{[^{}]*["']score["'][^{}]*\}? | ["']score["']\s*:?\s*["']?\d?
-        | (?<!\d[./])\b5\s*(?:\.\s*0\s*)?(?:/|out\s+of)\s*5(?:\s*\.\s*0)?\b(?!\s+\w|\s*/|\.\d)
-        | \b(?:s\s?c\s?o\s?r\s?e|grade|rating)s?\s*[1-5]\s*\.\s*0\b
-        | \b(?:s\s?c\s?o\s?r\s?e|grade|rating)s?\s*(?:is|of|[:=])\s*[1-5]\b(?!\s*(?:to\b|[-\u2013:]\s*\d))
-        | \b(?:full|top)\ (?:marks|score)\b
-        | [<\[]\s*(?:score|grade|rating)\s*[>\]]\s*[1-5]\b
-        | \blevel\s*[1-5]\b[^.!?\n]{0,40}\brubric\b | \brubric\b[^.!?\n]{0,40}\blevel\s*[1-5]\b
-        | (?: ^ | [.!?:;] | (?<!\d), | \b(?:please|just|only|now|(?<!\d\ )and|you(?:\ must)?|(?:is|you)\ to) )
-          [^\S\n]*\boutput\s+(?:only\s+)?(?:(?:an?|the)\s+)?(?:(?:score|number)\s+)?[1-5]\b
-          (?! \s*[-/%\u00b0] | [.,:]\d | \s*(?!(?:for\ (?:this|all)|as|now|and\ nothing)\b)[^\W\d_] )""",
-    "role-like": r"""(?imx)
-        ^[^\S\n]*[<\[|]*(?:system|assistant|user|developer|inst)\b[>\]|]*\s*: | <\|[^|>\n]*\|>
-        | \[/?INST\] | \b(?:ignore|disregard|forget|override)\b[^.!?\n]{0,200}?
-          \b(?:above|previous|prior|earlier|instructions?|rubric|prompt)\b[^.!?\n]*[.!?]?
-        | \b(?:above|previous|prior|earlier|your)\ (?:instructions?|rubric|prompt)\ (?:is|are)\ (?:\w+\ ){0,3}
-          (?:void|invalid|cancell?ed|obsolete|revoked|superseded)\b
-        | \b(?:you\ are|as)\ (?:now\ )?(?:a|an|the)\ (?:grader|judge|evaluator)\b[^.!?\n]*[.!?]?""",
+FLAG_PATTERNS = {
+    "score-like": r"""(?ix) ["']score["']\s*: | \b(?:score|grade|rating)\s*(?:is|of|[:=])\s*[1-5]\b
+        | (?<![\d./])5\s*(?:/|out\ of)\s*5(?!\s*/|\.?\d) | \bfull\ marks\b""",
+    "role-like": r"""(?imx) ^[^\w\n]*(?:system|assistant|user)[^\w\n]*: | <\|[^|>\n]*\|> | \[/?INST\]
+        | \b(?:ignore|disregard|forget)\b[^.!?\n]{0,80}\b(?:above|previous|instructions?|rubric|prompt)\b
+        | \byou\ are\ (?:now\ )?(?:a|the)\ (?:grader|judge)\b""",
 }
+USUAL_INVISIBLE = "\xad\u200e\u200f"  # hyphens and directions, as word processors write them
 
 
 def find_flags(answer: str, *allowed: str) -> list[str]:
     """Return what is suspicious about an answer, but for what an allowed text has, as the gold answer."""
     judged = answer[:MAX_ANSWER_CHARS]
-    known = fold_text(unicodedata.normalize("NFKC", " ".join(allowed)))
     visible = remove_invisible(judged)
     text = unicodedata.normalize("NFKC", visible)
+    known = fold_text(unicodedata.normalize("NFKC", " ".join(allowed)))
     flags = []
     for flag, pattern in FLAG_PATTERNS.items():
         if any(fold_text(match.group()) not in known for match in re.finditer(pattern, text)):
             flags.append(flag)
-    if visible != judged and re.search(HIDDEN, judged):
+    removed = {*judged} - {*visible} - {*USUAL_INVISIBLE}
+    if any(unicodedata.category(character) != "Cc" for character in removed):
         flags.append("zero-width")
     if len(answer) > MAX_ANSWER_CHARS:
         flags.append("cut-off")
@@ -3819,14 +3302,12 @@ MIN_SECRET_CHARS = 12  # a shorter API key, as local servers take it, may be a w
 
 MAX_WORKERS = 128
 MAX_REPEATS = 20
-MAX_STORED_REPEATS = 1000  # more are no number of repeats
 WORKERS_PER_CLIENT = 16  # httpx searches its whole connection pool for each call: small pools are fast
 FIRST_WINDOW = 4  # calls in flight until the service's limits are known
 MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or out of reach
 MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the complaint added
-MIN_REJECTED = 3  # submissions, or questions, that so many rejected answers come from
-MAX_FAILURES_IN_A_ROW = 20  # lost calls, refusals (429), or rejected answers before judging stops
-MAX_UNUSABLE = 20  # answers without a usable reply, if no other has one, before judging stops
+MAX_FAILURES = 20  # lost calls or refusals (429) in a row, or answers if none has a usable reply
+MIN_OWNERS = 3  # submissions, or questions, of the answers: those of one may all be unusual
 TIMEOUT_S = 300.0  # without a byte of a reply; a local model on a processor is slow
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
 BACKOFF_S = 0.5  # after the first error; twice as long after each other one
@@ -3836,8 +3317,8 @@ CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
 
 WITHDRAWN_CODES = ("model_not_found", "model_decommissioned")
 ENDING_STATUSES = (401, 402)  # the API key or the account: nothing can be judged
-REJECTING_STATUSES = (*range(300, 400), 403, 404, 405)  # of all, or of an answer that a firewall dislikes
-PASSING_STATUSES = (None, 200, 408, 409, 498, *range(500, 600))  # 200: see read_completion; 498: no capacity
+REJECTING_STATUSES = (None, *range(300, 400), 403, 404, 405)  # not reached, a wrong address, a firewall
+PASSING_STATUSES = (None, 408, 409, 498, *range(500, 600))  # 498: no capacity
 
 Notify: TypeAlias = Callable[[str], None]
 
@@ -3857,7 +3338,6 @@ class Session(msgspec.Struct):
     without_api_key: str = ""  # what to do about it
     repeats: int = 1
     shortened: list[str] = []  # answers whose prompts the service does not seem to have read whole
-    contradicted: list[str] = []  # requests with stored replies of different scores
     left_out: list[str] = []  # parameters that the service did not take for some of the replies
     n_replies: int = 0  # that can be used, of this run and from the journal
     calls: int = 0
@@ -3927,10 +3407,6 @@ class Session(msgspec.Struct):
             what = "the service counts less than half of a prompt's tokens, and may not have read the rubric"
             advice = f"give the model a longer context ({shorten_names(self.shortened)})"
             lines.append(WarningRecord(f"{what}: {advice}"))
-        if self.contradicted:
-            what = f"requests with replies of different scores: {len(self.contradicted)}"
-            advice = f"the first reply in the journal counts ({shorten_names(self.contradicted)})"
-            lines.append(WarningRecord(what, advice=advice))
         if self.unavailable:
             lines.append(f"error: {self.activity} ended: {self.unavailable}{self.where}")
         elif self.stopped:
@@ -3951,31 +3427,25 @@ class Judge(msgspec.Struct):
     requests: list[Request] = []
     calls: list[Call] = []  # of the model that judges
     failures: dict[str, Failure] = {}  # by key
-    rejection: str = ""
-    find_last_model: Callable[[], str] = str  # returns what judged the last results; "" if unknown
 
     def ask(self, requests: Sequence[Request]) -> Outcomes:
         """Return the outcome of every request, all by one model: scores by two are not comparable."""
         session = self.session
-        reason = self.choose(requests)
-        if reason and session.model != DEFAULT_JUDGE_MODEL:
-            self.notify(f"The {session.noun} are by {session.model_name}: {reason}.")
+        self.choose(requests)
+        if not self.options.judge_model and session.model != DEFAULT_JUDGE_MODEL:
+            judge = f"The {session.noun} are by {session.model_name}"
+            self.notify(f"{judge}: the journal's last reply is by it.")
         unasked = Failure("not in the journal", asked=False)
         if self.service is not None:
+            unasked.reason = f"{session.activity} ended early"
             self.ask_service(self.service)
-            unasked.reason = "left out" if session.is_complete() else f"{session.activity} ended early"
         answered: list[tuple[Request, Outcome]] = []
-        contradicted: dict[str, str] = {}  # the names of requests by key
         left_out: set[str] = set()
         for call in self.calls:
-            stored = self.journal.find_all(call)
-            outcome = stored[0] if stored else self.failures.get(call.key, unasked)
-            answered.append((call.request, outcome))
-            if len({judgement.score for judgement in stored}) > 1:
-                contradicted[call.key] = call.request.name
-            if stored and stored[0].reply:
-                left_out.update(stored[0].reply.left_out)
-        session.contradicted = list(contradicted.values())
+            judgement = self.journal.find(call)
+            answered.append((call.request, judgement or self.failures.get(call.key, unasked)))
+            if judgement and judgement.reply:
+                left_out.update(judgement.reply.left_out)
         session.left_out = sorted(left_out)
         session.n_replies = sum(isinstance(outcome, Judgement) for _, outcome in answered)
         n_missing = sum(outcome is unasked for _, outcome in answered)
@@ -3984,47 +3454,28 @@ class Judge(msgspec.Struct):
             session.without_api_key = f"set {API_KEY} for the remaining {missing}"
         return collect_outcomes(answered)
 
-    def choose(self, requests: Sequence[Request]) -> str:
-        """Choose the model and plan its calls. Return why it is this one; "" if it is named, or the default.
+    def choose(self, requests: Sequence[Request]) -> None:
+        """Choose the model and plan its calls: the named one, that of the last reply, or the default.
 
         Raises UsageError if the service has its own models, of which none is named or known.
         """
         journal = self.journal
-        options = self.options
-        if options.judge_model:  # it is named, so it is nobody's successor
-            journal.withdrawn.clear()
-        model, reason = self.find_model()
+        if self.options.judge_model:
+            journal.withdrawn = ""  # it is named, so it is nobody's successor
+        model = self.options.judge_model or journal.last_model
         has_default = journal.endpoint.endswith(GROQ_PREFIX) or not journal.asks_service
-        if requests and not (options.judge_model or reason or has_default):
+        if requests and not (model or has_default):
             raise UsageError(f"{journal.endpoint}: name one of its models with --model")
-        self.requests = repeat_requests(requests, options.repeats)
-        self.calls = self.plan(model)
+        self.requests = repeat_requests(requests, self.options.repeats)
+        self.plan(model or DEFAULT_JUDGE_MODEL)
+
+    def plan(self, model: str) -> None:
         self.session.model = model
-        self.session.requested_model = journal.withdrawn.get(model, model)
-        return reason
-
-    def find_model(self) -> tuple[str, str]:
-        """Return the model that judges, and why it is this one."""
-        options = self.options
-        if options.judge_model:
-            return options.judge_model, ""
-        last_model = self.find_last_model()
-        if last_model:
-            return last_model, "the last results name it"
-        models = list(filter(None, self.journal.models))
-        if options.follows_journal and models:
-            return models[-1], "the journal's last reply is by it"
-        if SUCCESSOR_MODEL in models and DEFAULT_JUDGE_MODEL not in models[models.index(SUCCESSOR_MODEL) :]:
-            return SUCCESSOR_MODEL, "it judged before in place of the default"
-        return DEFAULT_JUDGE_MODEL, ""
-
-    def plan(self, model: str) -> list[Call]:
-        calls = []
+        self.session.requested_model = self.journal.withdrawn or model
+        self.calls = []
         for request in self.requests:
-            body = msgspec.to_builtins(build_body(model, request))
-            key = hash_json([body, request.repeat])
-            calls.append(Call(request, model, key, self.options.max_tokens))
-        return calls
+            key = hash_json([build_body(model, request), request.repeat])
+            self.calls.append(Call(request, model, key, self.options.max_tokens))
 
     def ask_service(self, service: Service) -> None:
         """Put what the journal lacks into it; the successor's replies if the model is withdrawn."""
@@ -4039,9 +3490,8 @@ class Judge(msgspec.Struct):
                 return
             successor = f"its successor {SUCCESSOR_MODEL}"
             self.notify(f"Groq no longer serves {session.model}; {session.activity} with {successor}.")
-            self.journal.withdrawn[SUCCESSOR_MODEL] = session.model
-            session.model = SUCCESSOR_MODEL
-            self.calls = self.plan(SUCCESSOR_MODEL)
+            self.journal.withdrawn = session.model
+            self.plan(SUCCESSOR_MODEL)
             self.ask_service(service)
         except JudgeUnavailable as error:
             session.unavailable = str(error)
@@ -4049,15 +3499,14 @@ class Judge(msgspec.Struct):
             session.stopped = str(error)
 
     def fill_journal(self, service: Service) -> None:
+        """Ask what the journal lacks. Raises JudgeUnavailable if the service does not answer at all."""
         from tqdm import tqdm  # takes time to import
 
         session = self.session
         todo = self.journal.list_todo(self.calls)
-        n_elsewhere = sum(map(self.journal.has_from_elsewhere, todo))
-        if n_elsewhere:
-            self.notify(
-                f"{n_elsewhere} {session.noun} of the journal are by another service: this one is asked."
-            )
+        if todo and self.journal.n_elsewhere:
+            what = "replies of the journal that do not count, as they are by another service"
+            self.notify(f"{what}: {self.journal.n_elsewhere}")
         has_limit = self.options.max_usd is not None
         if todo and has_limit and session.compute_cost(session.model, NO_USAGE) is None:
             raise UsageError(f"--max-usd: the price of {session.model} is unknown: say it with --price")
@@ -4065,22 +3514,29 @@ class Judge(msgspec.Struct):
         title = session.activity.capitalize()
         with tqdm(total=len(todo), desc=title, delay=1.0, leave=False, disable=is_hidden) as progress:
             Runner(self, service, progress.update).run(todo)
-        if self.rejection and not any(map(self.journal.find, self.calls)):
-            raise JudgeUnavailable(self.rejection)  # too few to end the run, yet it was all
+        rejected = []
+        reason = ""
+        for call in todo:
+            failure = self.failures.get(call.key)
+            if failure and failure.is_rejected:
+                rejected.append(call.request.name)
+                reason = failure.reason
+        if rejected and not any(map(self.journal.find, self.calls)):
+            raise JudgeUnavailable(f"{reason} ({shorten_names(rejected)})")
 
 
 def estimate_usage(call: Call) -> Usage:
     settings = MODELS.get(call.model, UNKNOWN_MODEL)
     completion = settings.usual_completion_tokens + call.prompt.more_tokens // 2
-    return Usage(math.ceil(call.body.prompt_chars / CHARS_PER_TOKEN), completion)
+    return Usage(math.ceil(count_chars(call.body) / CHARS_PER_TOKEN), completion)
 
 
-def limit_usage(call: Call, body: RequestBody, tokens_per_char: float = 1 / CHARS_PER_TOKEN) -> Usage:
+def limit_usage(call: Call, body: Body, tokens_per_char: float = 1 / CHARS_PER_TOKEN) -> Usage:
     """Return the most that one call can take: a token for each byte, but of our own text the usual rate."""
     own_chars = len(call.prompt.system_message) + len(call.prompt.user_template)
-    n_bytes = sum(len(message["content"].encode("utf-8", "surrogatepass")) for message in body.messages)
+    n_bytes = sum(len(message["content"].encode("utf-8", "surrogatepass")) for message in body["messages"])
     others_bytes = max(n_bytes - own_chars, 0)
-    return Usage(others_bytes + math.ceil(own_chars * tokens_per_char), body.max_completion_tokens)
+    return Usage(others_bytes + math.ceil(own_chars * tokens_per_char), body["max_completion_tokens"])
 
 
 # -- Calls: each worker takes a request to its end; the rate limiter says when a call may start
@@ -4091,52 +3547,27 @@ class ServiceError(Exception):
 
     def __init__(
         self,
-        message: str,
+        text: str,  # of the response
         status: int | None = None,
-        details: Mapping[str, Any] = MappingProxyType({}),
+        details: Mapping[str, Any] = MappingProxyType({}),  # that are in it, by OpenAI's names
         headers: Headers = MappingProxyType({}),
         is_lost: bool = False,  # whether the call was sent, and its reply may have to be paid for
     ) -> None:
-        text = cut_text(message)
-        super().__init__(text if status is None else f"HTTP {status}: {text}")
-        self.message = message
+        texts = {name: value for name, value in details.items() if isinstance(value, str)}
+        self.message = texts.get("message") or text
+        shown = cut_text(self.message)
+        super().__init__(shown if status is None else f"HTTP {status}: {shown}")
         self.status = status
-        self.code = str(details.get("code") or "")
-        self.parameter = str(details.get("param") or "")  # of the request, that is wrong
-        self.failed_generation = str(details.get("failed_generation") or "")  # what JSON mode gave up on
+        self.code = texts.get("code", "")
+        self.parameter = texts.get("param", "")  # of the request, that is wrong
+        self.failed_generation = texts.get("failed_generation", "")  # what JSON mode gave up on
         self.retry_after_s = parse_duration(headers.get("retry-after") or "")
         self.token_limit = read_token_limit(headers)
         self.is_lost = is_lost
 
-    def is_about(self, parameter: str, body: Mapping[str, Any]) -> bool:
-        """Return whether the error says that a parameter of a request is not taken."""
-        pattern = rf"(?i)\b{parameter.replace('_', '[ _-]?')}\b(?!['\"]?\s*:\s*['\"]?[-\d{{\[])"  # no dump
-        if "tokens" in parameter and re.search(TOO_MANY, self.message):
-            return False  # It is known, and its value is not allowed, or the request is too large.
-        if self.parameter:
-            return bool(re.search(pattern, self.parameter))
-        message = self.message.replace(str(body["model"]), "")
-        prompts = "\n".join(row["content"] for row in body["messages"])
-        for match in re.finditer(pattern, message):
-            before = message[max(match.start() - ECHO_CHARS, 0) : match.end()]
-            after = message[match.start() : match.end() + ECHO_CHARS]
-            if not any(part != match[0] and part in prompts for part in (before, after)):
-                return True
-        return False
-
-    def find_reply(self) -> Reply | None:
-        """Return the reply that the service gave up on: that of JSON mode may be usable, others say why."""
-        if self.code == "json_validate_failed":
-            return Reply(content=self.failed_generation)
-        if self.status == 400 and OUT_OF_TOKENS in self.message:
-            return Reply(cut_off=True)
-        if self.status == 400 and self.code == "content_filter":
-            return Reply(refused=FILTERED)
-        return None
-
 
 class Turn(msgspec.Struct, eq=False):
-    """A call in flight, with what is set aside for it; when it has ended, with what it took."""
+    """A call in flight: what is set aside for it, and when it has ended, what it took."""
 
     reserved: int  # of the minute's tokens
     usage: Usage
@@ -4153,8 +3584,8 @@ class Runner:
         self.options = judge.options
         self.service = service
         self.advance = advance  # shows that one more request has its outcome
-        delay_s = max(self.options.delay, 60 / self.options.rpm if self.options.rpm else 0.0)
-        self.limiter = RateLimiter(self.options.workers, time.monotonic(), delay_s)
+        pause_s = 60 / self.options.rpm if self.options.rpm else 0.0
+        self.limiter = RateLimiter(self.options.workers, time.monotonic(), pause_s)
         self.next_turn = threading.Lock()  # held by the one worker that waits for the rate limiter
         self.changed = threading.Condition()  # guards everything below, judging and limiter
         self.todo: Iterator[Call] = iter(())  # which all workers share
@@ -4162,13 +3593,10 @@ class Runner:
         self.error: Exception | None = None
         self.is_stopped = False  # no more calls are started
         self.is_closed = False  # no more outcomes are kept
-        self.was_reached = False
         self.has_usable = any(map(judge.journal.find, judge.calls))  # replies
-        self.unusable: set[tuple[str, int]] = set()  # answers without a usable reply
-        self.n_not_kept = 0  # replies that the journal could not take
-        self.lost_in_a_row = 0
+        self.failed: dict[tuple[str, int], str] = {}  # answer -> whose it is, or its question
         self.in_flight: list[Turn] = []
-        self.rejected: dict[str, list[str]] = {}  # answers since the last reply, by submission or question
+        self.lost_in_a_row = 0
         self.refused_in_a_row = 0  # 429: of the calls that were in flight together one counts
         self.refused_at_s = -math.inf
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
@@ -4190,9 +3618,6 @@ class Runner:
                 self.changed.wait_for(lambda: self.n_active == 0, GRACE_S)
                 self.is_closed = True
                 self.session.seconds += time.monotonic() - started_s
-        if isinstance(self.error, OSError):
-            lost = f"replies that could not be kept: {self.n_not_kept}; no results were written"
-            raise OSError(self.error.errno, f"{self.error.strerror} ({lost})", self.error.filename)
         if self.error is not None:
             raise self.error
 
@@ -4215,23 +3640,19 @@ class Runner:
             self.changed.notify_all()
 
     def keep_outcome(self, call: Call, outcome: Reply | Failure) -> None:
-        """Put a reply into the journal. Raises JudgingStopped if it is the judge that fails, not a call."""
+        """Put a reply into the journal. Raises JudgeUnavailable if it is the judge that fails, not a call."""
         if isinstance(outcome, Reply):
             self.has_usable = True
-            try:
-                self.judge.journal.append(outcome, call)
-            except OSError:
-                self.n_not_kept += 1
-                raise
+            self.judge.journal.append(outcome, call)
             return
         self.judge.failures[call.key] = outcome
-        if outcome.is_unusable:
-            self.unusable.add((call.request.system, call.request.position))
-        if len(self.unusable) >= MAX_UNUSABLE and not self.has_usable:
+        request = call.request
+        self.failed[request.system, request.position] = request.submission or request.item_id
+        n_owners = len(set(self.failed.values()))
+        if not self.has_usable and len(self.failed) >= MAX_FAILURES and n_owners >= MIN_OWNERS:
             shown = f"; the last one: {cut_text(outcome.reply)}" if outcome.reply else ""
-            asked = "answers" if self.session.activity == "judging" else "requests"
-            text = f"no usable reply to any of {len(self.unusable)} {asked} ({outcome.reason}{shown})"
-            raise JudgingStopped(f"{text}: choose another model, or see --max-tokens")
+            text = f"no usable reply to any of {len(self.failed)} requests ({outcome.reason}{shown})"
+            raise JudgeUnavailable(f"{text}: choose another model, or see --max-tokens")
 
     def get_reply(self, call: Call) -> Reply | Failure | None:
         """Return the reply to a request after as many calls as it takes; None if the run has stopped."""
@@ -4250,31 +3671,31 @@ class Runner:
             except ServiceError as error:
                 n_errors += error.status != 429
                 if not self.can_try_again(call.request, error, n_errors, turn.started_s):
-                    return Failure(str(error))
+                    return Failure(str(error), is_rejected=error.status in REJECTING_STATUSES)
             except InvalidReply as error:
                 n_invalid += 1
-                max_tokens = body.max_completion_tokens
+                max_tokens = body["max_completion_tokens"]
                 is_hopeless = reply.cut_off and call.max_tokens is not None  # it would be cut off again
                 if n_invalid > MAX_COMPLAINTS or is_hopeless:
-                    return describe_unusable(call, reply, n_invalid, f"{error}", max_tokens)
+                    return describe_unusable(call, reply, n_invalid, str(error), max_tokens)
                 body = call.body  # without earlier complaints
-                body.max_completion_tokens = 2 * max_tokens if reply.cut_off else max_tokens
+                body["max_completion_tokens"] = 2 * max_tokens if reply.cut_off else max_tokens
                 if not reply.cut_off:
-                    body.messages += build_complaint(call.prompt, reply.content, str(error))
+                    body["messages"] += build_complaint(call.prompt, reply.content, str(error))
             else:
                 reply.usage = usage
                 reply.latency_ms = round(1000 * (time.monotonic() - turn.started_s), 1)
                 return reply
         return None
 
-    def wait_for_turn(self, call: Call, body: RequestBody, *, is_retry: bool) -> Turn | None:
+    def wait_for_turn(self, call: Call, body: Body, *, is_retry: bool) -> Turn | None:
         """Wait until a call may start. Return what is set aside for it; None if the run has stopped."""
         session = self.session
         max_usd = math.inf if self.options.max_usd is None else self.options.max_usd
         with self.next_turn, self.changed:
             while not self.is_stopped:
-                prompt_tokens = math.ceil(body.prompt_chars * self.tokens_per_char)
-                expected = Usage(prompt_tokens, body.max_completion_tokens)
+                prompt_tokens = math.ceil(count_chars(body) * self.tokens_per_char)
+                expected = Usage(prompt_tokens, body["max_completion_tokens"])
                 most = limit_usage(call, body, self.tokens_per_char)
                 cost_usd = session.compute_cost(call.model, most) or 0.0
                 reserved_usd = sum(turn.cost_usd for turn in self.in_flight)
@@ -4293,7 +3714,7 @@ class Runner:
                 self.changed.wait(min(wait_s, 1.0))
         return None
 
-    def make_call(self, call: Call, body: RequestBody, turn: Turn) -> Reply:
+    def make_call(self, call: Call, body: Body, turn: Turn) -> Reply:
         """Make a call and count what it took. Raises ServiceError."""
         try:
             reply, limit = self.service.complete(body, call.prompt)
@@ -4307,18 +3728,16 @@ class Runner:
         with self.changed:
             if reply.usage.total:  # else the service has not counted
                 turn.usage = reply.usage
-                turn.cost_usd = self.session.compute_cost(body.model, reply.usage) or 0.0
+                turn.cost_usd = self.session.compute_cost(call.model, reply.usage) or 0.0
             self.end_turn(turn, limit, answered=True)
             self.session.usage += turn.usage
-            self.was_reached = True
             self.lost_in_a_row = 0
             self.refused_in_a_row = 0
-            self.rejected.clear()
-            if 0 < 2 * CHARS_PER_TOKEN * turn.usage.prompt < body.prompt_chars:
+            n_chars = count_chars(body)
+            if 0 < 2 * CHARS_PER_TOKEN * turn.usage.prompt < n_chars:
                 self.session.shortened.append(call.request.name)
             # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
-            seen = turn.usage.prompt / max(1, body.prompt_chars)
-            self.tokens_per_char = max(self.tokens_per_char, 1.05 * seen)
+            self.tokens_per_char = max(self.tokens_per_char, 1.05 * turn.usage.prompt / max(1, n_chars))
         return reply
 
     def end_turn(self, turn: Turn, limit: RateLimit | None, *, answered: bool) -> None:
@@ -4338,19 +3757,9 @@ class Runner:
             raise ModelWithdrawn(error.message)
         if error.status in ENDING_STATUSES:
             raise JudgeUnavailable(f"{error} ({request.name})")
-        if error.status in REJECTING_STATUSES:
-            with self.changed:
-                self.rejected.setdefault(request.submission or request.item_id, []).append(request.name)
-                names = list(flatten(self.rejected.values()))
-                self.judge.rejection = f"{error} ({shorten_names(names)})"
-                if len(self.rejected) >= MIN_REJECTED and len(names) >= MAX_FAILURES_IN_A_ROW:
-                    raise JudgeUnavailable(self.judge.rejection)  # it is not the answers' fault
-            return False
         with self.changed:
             self.lost_in_a_row = self.lost_in_a_row + 1 if error.status is None else 0
-            self.was_reached = self.was_reached or error.status is not None
-            is_offline = n_errors >= MAX_ATTEMPTS and not self.was_reached
-            if is_offline or self.lost_in_a_row >= max(MAX_FAILURES_IN_A_ROW, 2 * self.options.workers):
+            if self.lost_in_a_row >= max(MAX_FAILURES, 2 * self.options.workers):
                 raise JudgingStopped(f"the service cannot be reached ({error}); run again when it can")
         if error.status not in PASSING_STATUSES or n_errors >= MAX_ATTEMPTS:
             return False
@@ -4370,7 +3779,7 @@ class Runner:
             check_wait(refusal.wait_s, f"{refusal}; ")
             is_first = started_s >= self.refused_at_s  # of the calls that were in flight together
             self.refused_in_a_row += is_first
-            if self.refused_in_a_row >= MAX_FAILURES_IN_A_ROW:
+            if self.refused_in_a_row >= MAX_FAILURES:
                 raise JudgingStopped("the service still refuses all calls; run again later")
             self.refused_at_s = time.monotonic()
             pause_s = BACKOFF_S * self.refused_in_a_row  # whatever the service says, its limit is used up
@@ -4385,7 +3794,7 @@ def describe_unusable(call: Call, reply: Reply, n_replies: int, reason: str, max
     replies = "the reply" if n_replies == 1 else f"{n_replies} replies"
     if reply.cut_off:
         reason += f" after {max_tokens} tokens: allow more with --max-tokens"
-    return Failure(f"no {what} in {replies}: {reason}", reply=reply.content, is_unusable=True)
+    return Failure(f"no {what} in {replies}: {reason}", reply=reply.content)
 
 
 def check_wait(wait_s: float, reason: str = "") -> None:
@@ -4556,297 +3965,228 @@ def read_token_limit(headers: Headers) -> RateLimit | None:
 # -- The service
 
 
-class Endpoint(NamedTuple):
-    """The service that is asked: Groq's, or at GROQ_BASE_URL another one with its API or OpenAI's."""
-
-    url: str  # without the prefix; it may hold a user's name and password
-    prefix: str
-    name: str  # scheme, host, port and path, and nothing that is secret
-
-
-def find_endpoint() -> Endpoint:
+def find_endpoint() -> str:
+    """Return the address of Groq's API, or at GROQ_BASE_URL of another one like it or like OpenAI's."""
     text = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/") or GROQ_URL
     try:
         parts = urlsplit(text)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        if not is_address or "@" in parts.path + parts.query + parts.fragment:
-            raise ValueError
-    except ValueError:  # its text may have a part of a password
-        form = "it must be http(s)://HOST/PATH, and in a password %40 stands for @"
-        raise UsageError(f"{BASE_URL_VARIABLE}: {form}") from None
-    path = parts.path.rstrip("/")
-    # Other APIs end in /v1, /v4 or /v1beta/openai.
-    version = re.search(r"/openai/v1$|/v\d\w*(/openai)?$", path)
-    prefix = version[0] if version else GROQ_PREFIX
-    path = path.removesuffix(prefix)
-    url = parts._replace(path=path, query="", fragment="").geturl()
-    host = parts.netloc.rpartition("@")[2].lower()
-    return Endpoint(url, prefix, f"{parts.scheme}://{host}{path}{prefix}")
+    except ValueError:
+        is_address = False
+    if not is_address or re.search("[@?#]", text):  # which is not shown: it may hold a password
+        form = "http(s)://HOST/PATH, without a password or a query"
+        raise UsageError(f"{BASE_URL_VARIABLE}: it must be {form}")
+    address = parts._replace(netloc=parts.netloc.lower()).geturl()
+    is_whole = re.search(r"/v\d\w*(/openai)?$", parts.path)  # APIs end in /v1, /v4 or /v1beta/openai
+    return address if is_whole else address + GROQ_PREFIX
 
 
 def find_api_key() -> str:
     return os.environ.get(API_KEY, "").strip()
 
 
-RESPONSE_FORMATS = ("a JSON schema", "JSON mode", "no response_format")  # what is asked for, in this order
-FORMAT_STATUSES = (400, 415, 422, 500, 501)
-FORMAT_WORDS = r"(?i)response.?format|schema|json.?(mode|object)|structured|grammar"
-# Parameters that are left out if the service refuses them, with what takes their place.
+# What is left out of calls once the service has refused it, and how refusals name it.
 OPTIONAL_PARAMETERS = {
-    "temperature": "",
-    "seed": "",
-    "reasoning_effort": "",
-    "max_completion_tokens": "max_tokens",
-    "max_tokens": "",
-    "response_format": "",
+    "temperature": "temperature",
+    "seed": "seed",
+    "reasoning_effort": "reasoning.?effort",
+    "max_completion_tokens": "max.?completion.?tokens",
+    "json_schema": "response.?format|json.?schema",  # as the response_format
+    "response_format": "response.?format|json.?object",
 }
-PARAMETER_STATUSES = (400, 422)
-# Is said of a number of tokens that is refused.
-TOO_MANY = (
-    r"(?i)\b(too (large|long|many|high|big|small)|length|exceed\w*|less than|at (most|least)|maximum|range|"
-    r"between|greater|positive)\b"
-)
-ECHO_CHARS = 8  # before or after a name in a message: if a prompt has them, too, the message repeats it
-FILTERED = "a content filter ended it"
-OUT_OF_TOKENS = "output limit was reached"  # is said in a 400 for a reply that is cut off
+INSTEAD = {"max_completion_tokens": "max_tokens", "json_schema": "json_object"}  # what takes its place
+REFUSING_STATUSES = (400, 415, 422)
 
 
-def leave_out(parameters: Iterable[str], body: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of a call without some parameters, or with what takes their place."""
-    for name in parameters:
-        value = body.pop(name, None)
-        if value is not None and OPTIONAL_PARAMETERS[name]:
-            body[OPTIONAL_PARAMETERS[name]] = value
-    return body
+def leave_out(refused: Iterable[str], body: Body) -> Body:
+    """Return a request's body without what the service has refused, or with what takes its place."""
+    content = {**body}
+    for name in refused:
+        if name == "json_schema":
+            content["response_format"] = JSON_MODE
+            continue
+        value = content.pop(name, None)
+        if name in INSTEAD:
+            content[INSTEAD[name]] = value
+    return content
+
+
+def find_refused(error: ServiceError, content: Body) -> str:
+    """Return the optional parameter of a call that an error names; "" if it names none."""
+    if error.status not in REFUSING_STATUSES:
+        return ""
+    named = error.parameter or error.message.replace(content["model"], "")
+    has_schema = content.get("response_format", JSON_MODE) != JSON_MODE
+    for parameter, pattern in OPTIONAL_PARAMETERS.items():
+        is_sent = has_schema if parameter == "json_schema" else parameter in content
+        if is_sent and re.search(rf"(?i)\b({pattern})\b", named):
+            return parameter
+    return ""
 
 
 class Service:
     """A client of the service. Its methods raise ServiceError, and no error of the groq package."""
 
-    def __init__(self, endpoint: Endpoint, options: JudgeOptions, notify: Notify, stack: ExitStack) -> None:
-        """Open a client until `stack` is closed. Raises UsageError."""
+    def __init__(self, endpoint: str, options: JudgeOptions, notify: Notify, stack: ExitStack) -> None:
+        """Open clients until `stack` is closed. Raises UsageError."""
         self.endpoint = endpoint
-        api_key = find_api_key()
-        password = urlsplit(endpoint.url).password or ""
-        self.secrets = {password, unquote(password)} - {""}
-        if len(api_key) >= MIN_SECRET_CHARS:
-            self.secrets.add(api_key)
+        self.api_key = find_api_key()
         self.notify = notify
-        self.timeout_s = options.timeout
-        self.has_groq_api = endpoint.prefix == GROQ_PREFIX
-        self.format = 0  # of RESPONSE_FORMATS, for other APIs; those before it were refused
-        self.left_out: list[str] = []  # of OPTIONAL_PARAMETERS
-        self.lock = threading.Lock()
-        if not re.fullmatch(r"[!-~]+", api_key):
+        self.has_groq_api = endpoint.endswith(GROQ_PREFIX)
+        self.left_out: list[str] = []  # of OPTIONAL_PARAMETERS, for the rest of the run
+        self.lock = threading.Lock()  # guards it
+        if not re.fullmatch(r"[!-~]+", self.api_key):
             raise UsageError(f"{API_KEY} holds a character that no key has")
-        self.open_clients(api_key, options.workers, stack)
-
-    def open_clients(self, api_key: str, workers: int, stack: ExitStack) -> None:
-        import groq
-        import httpx
-
-        limits = httpx.Limits(max_keepalive_connections=workers, keepalive_expiry=90)
-        clients = []
-        try:
-            certificates = httpx.create_ssl_context()  # for all: reading them takes long
-            for _ in range(0, workers, WORKERS_PER_CLIENT):
-                pool = groq.DefaultHttpxClient(limits=limits, verify=certificates, follow_redirects=False)
-                client = groq.Groq(
-                    api_key=api_key,
-                    base_url=self.endpoint.url,
-                    max_retries=0,  # they would multiply with ours, and ignore a long `retry-after`
-                    timeout=self.timeout_s,
-                    http_client=pool,
-                )
-                clients.append(stack.enter_context(client))
-        except (httpx.InvalidURL, ImportError, OSError, ValueError) as error:  # ImportError: a SOCKS proxy
-            reason = error if isinstance(error, (ImportError, OSError)) else "this is no address"
-            names = f"{BASE_URL_VARIABLE}, SSL_CERT_FILE or a proxy of the environment"
-            raise UsageError(f"{names}: {reason}") from None
-        self.clients = itertools.cycle(clients)
+        self.clients = open_clients(endpoint, self.api_key, options, stack)
 
     def redact(self, text: str) -> str:
-        for secret in self.secrets:
-            text = text.replace(secret, "***")
-        return text
+        return text if len(self.api_key) < MIN_SECRET_CHARS else text.replace(self.api_key, "***")
 
-    def complete(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, RateLimit | None]:
-        """Make a call, again if something is to be left out of it. Raises ServiceError."""
-        tried = self.format
-        left_out = list(self.left_out)
-        if not self.has_groq_api:
-            body.response_format = (build_schema_format(prompt), JSON_MODE, msgspec.UNSET)[tried]
-        content = leave_out(left_out, msgspec.to_builtins(body))
+    def complete(self, body: Body, prompt: Prompt) -> tuple[Reply, RateLimit | None]:
+        """Make a call, again if the service refuses a parameter of it. Raises ServiceError."""
+        with self.lock:
+            left_out = list(self.left_out)
+        if not self.has_groq_api:  # other services have no list of models that take a schema
+            body = {**body, "response_format": build_schema_format(prompt)}
+        content = leave_out(left_out, body)
+        limit = None
         try:
             reply, limit = self.post(content)
         except ServiceError as error:
-            given_up = error.find_reply()
-            if given_up:
-                given_up.model = body.model
-                given_up.endpoint = self.endpoint.name
-                return given_up, None
-            is_other = self.leave_parameter(content, error)
-            if is_other or (not self.has_groq_api and self.leave_format(tried, error)):
+            if error.code != "json_validate_failed":
+                refused = find_refused(error, content)
+                if not refused:
+                    raise
+                self.leave_out_from_now_on(refused)
                 return self.complete(body, prompt)
-            raise
-        if not self.has_groq_api and tried == len(RESPONSE_FORMATS) - 1:
-            left_out.append("response_format")
+            # What JSON mode gave up on may be usable.
+            reply = Reply(content=error.failed_generation, model=body["model"], endpoint=self.endpoint)
         reply.left_out = left_out
         return reply, limit
 
-    def leave_parameter(self, content: Mapping[str, Any], error: ServiceError) -> bool:
-        """Return whether a call failed because of a parameter. From now on it is left out."""
-        if error.status not in PARAMETER_STATUSES:
-            return False
-        for name, other in OPTIONAL_PARAMETERS.items():
-            if name not in content or (name == "response_format" and not self.has_groq_api):
-                continue  # other APIs are asked for the next format: see leave_format
-            if not error.is_about(name, content):
-                continue
-            with self.lock:
-                if name not in self.left_out:  # the first of the calls in flight
-                    self.left_out.append(name)
-                    what = f"{other} is used" if other else "it is left out"
-                    self.notify(f"The service refuses {name}: {what}.")
-            return True
-        return False
+    def leave_out_from_now_on(self, parameter: str) -> None:
+        with self.lock:
+            if parameter not in self.left_out:  # the first of the calls in flight
+                self.left_out.append(parameter)
+                other = INSTEAD.get(parameter)
+                what = f"{other} is used" if other else "it is left out"
+                self.notify(f"The service refuses {parameter}: {what}.")
 
-    def post(self, content: Mapping[str, Any]) -> tuple[Reply, RateLimit | None]:
+    def post(self, content: Body) -> tuple[Reply, RateLimit | None]:
         """Make a call. Raises ServiceError, also for an error of the groq package or an unusable response."""
         import groq
         import httpx
 
-        path = f"{self.endpoint.prefix}/chat/completions"
-        client = next(self.clients)
         try:
-            response = client.post(path, cast_to=httpx.Response, body=content)
-            reply = self.read_completion(response.json(), response.headers)
-            return reply, read_token_limit(response.headers)
+            response = next(self.clients).post("/chat/completions", cast_to=httpx.Response, body=content)
         except groq.APIStatusError as error:
-            problem = error.body
+            text = error.response.text.strip() or str(error)
             if error.response.is_redirect:  # following it could take answers and the API key away
-                problem = {"message": f"it redirects, which is not followed: correct {BASE_URL_VARIABLE}"}
-            raise self.read_error(problem, error.status_code, str(error), error.response.headers) from None
-        except (groq.APIError, httpx.HTTPError) as error:  # the second if a response breaks off
+                text = f"it redirects, which is not followed: correct {BASE_URL_VARIABLE}"
+            raise read_error(self.redact(text), error.status_code, error.response.headers) from None
+        except (
+            groq.APIError,
+            httpx.HTTPError,
+            UnicodeError,
+        ) as error:  # the last if a model's name is no text
             is_lost = not isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
             cause = f" {error.__cause__}" if error.__cause__ else ""
             raise ServiceError(self.redact(f"{error}{cause}"), is_lost=is_lost) from None
+        text = self.redact(response.content.decode("utf-8", "replace"))
+        try:
+            return read_completion(json.loads(text), self.endpoint), read_token_limit(response.headers)
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
-            raise ServiceError("the answer is not what was asked for", is_lost=True) from None
+            raise ServiceError(f"the answer is not what was asked for: {text}", is_lost=True) from None
 
-    def leave_format(self, tried: int, error: ServiceError) -> bool:
-        """Return whether a call failed because of its response format. From now on the next one is used."""
-        is_about_format = error.status in FORMAT_STATUSES and re.search(FORMAT_WORDS, str(error))
-        if tried == len(RESPONSE_FORMATS) - 1 or not is_about_format:
-            return False
-        with self.lock:
-            if self.format == tried:  # the first of the calls in flight
-                self.format += 1
-                refused, other = RESPONSE_FORMATS[tried : tried + 2]
-                self.notify(f"The service refuses {refused}: {other} is used.")
-        return True
 
-    def read_completion(self, completion: Any, headers: Headers) -> Reply:
-        """Return the reply in the body of a 200. Raises ServiceError if there is an error in its place."""
-        problem = completion.get("error")
-        if problem and not completion.get("choices"):
-            code = str(only_dict(problem).get("code"))
-            status = int(code) if re.fullmatch("[345][0-9][0-9]", code) else 200
-            raise self.read_error(completion, status, "", headers)
-        choice = completion["choices"][0]
-        content = choice["message"].get("content")
-        refusal = choice["message"].get("refusal")
-        finish_reason = str(choice.get("finish_reason")).lower()
-        if isinstance(content, list):
-            refusal = refusal or "".join(part.get("refusal") or "" for part in content)
-            content = "".join(part["text"] for part in content if part.get("type") == "text")
-        refused = "the model refuses to answer" if refusal or finish_reason == "refusal" else ""
-        if finish_reason in ("content_filter", "safety"):
-            refused = FILTERED
-        counts = only_dict(completion.get("usage"))
-        return Reply(
-            content=self.redact(str(refusal or (content if isinstance(content, str) else ""))),
-            model=self.redact(str(completion.get("model") or "")),
-            endpoint=self.endpoint.name,
-            fingerprint=self.redact(str(completion.get("system_fingerprint") or "")),
-            usage={
-                "prompt": counts.get("prompt_tokens"),
-                "completion": counts.get("completion_tokens"),
-                "cached": only_dict(counts.get("prompt_tokens_details")).get("cached_tokens") or 0,
-            },
-            cut_off=finish_reason == "length",
-            refused=refused,
-        )
+def open_clients(endpoint: str, api_key: str, options: JudgeOptions, stack: ExitStack) -> Iterator[Any]:
+    """Return clients, to be used by turns. Raises UsageError."""
+    import groq
+    import httpx
 
-    def read_error(self, body: object, status: int | None, message: str, headers: Headers) -> ServiceError:
-        """Return the error in a body; `message` is used if the body has none."""
-        details = body.get("error", body) if isinstance(body, dict) else None
-        if not isinstance(details, dict):
-            details = {"message": details}
-        faults = only_dict(details.get("message")).get("detail") or details.get("detail")
-        if isinstance(faults, list):  # as FastAPI and Mistral list what is wrong with parameters
-            places = [str(only_dict(fault).get("loc") or "") for fault in faults]
-            texts = [str(only_dict(fault).get("msg") or fault) for fault in faults]
-            details = {"message": "; ".join([*places, *texts]).strip("; "), "param": " ".join(places).strip()}
-        raw = only_dict(details.get("metadata")).get("raw")
-        if raw:  # what the service that was asked in turn has said
-            details = {**details, "message": f"{details.get('message')}: {raw}"}
-        scalars = {name: value for name, value in details.items() if value and isinstance(value, (str, int))}
-        details = {name: self.redact(str(value)) for name, value in scalars.items()}
-        return ServiceError(details.get("message") or self.redact(message), status, details, headers)
+    limits = httpx.Limits(max_keepalive_connections=options.workers, keepalive_expiry=90)
+    clients = []
+    try:
+        certificates = httpx.create_ssl_context()  # for all: reading them takes long
+        for _ in range(0, options.workers, WORKERS_PER_CLIENT):
+            pool = groq.DefaultHttpxClient(limits=limits, verify=certificates, follow_redirects=False)
+            client = groq.Groq(
+                api_key=api_key,
+                base_url=endpoint,
+                max_retries=0,  # they would multiply with ours, and ignore a long `retry-after`
+                timeout=options.timeout,
+                http_client=pool,
+            )
+            clients.append(stack.enter_context(client))
+    except (httpx.InvalidURL, ImportError, OSError, ValueError) as error:  # ImportError: a SOCKS proxy
+        reason = error if isinstance(error, (ImportError, OSError)) else "this is no address"
+        names = f"{BASE_URL_VARIABLE}, SSL_CERT_FILE or a proxy of the environment"
+        raise UsageError(f"{names}: {reason}") from None
+    return itertools.cycle(clients)
+
+
+def read_completion(completion: Any, endpoint: str) -> Reply:
+    """Return the reply in a response of OpenAI's form. Raises LookupError or the like for another form."""
+    choice = completion["choices"][0]
+    refusal = choice["message"].get("refusal")
+    finish_reason = choice.get("finish_reason")
+    refused = "the model refuses to answer" if refusal else ""
+    if finish_reason == "content_filter":
+        refused = "a content filter ended it"
+    counts = only_dict(completion.get("usage"))
+    return Reply(
+        content=str(refusal or choice["message"].get("content") or ""),
+        model=str(completion.get("model") or ""),
+        endpoint=endpoint,
+        fingerprint=str(completion.get("system_fingerprint") or ""),
+        usage={
+            "prompt": counts.get("prompt_tokens"),
+            "completion": counts.get("completion_tokens"),
+            "cached": only_dict(counts.get("prompt_tokens_details")).get("cached_tokens") or 0,
+        },
+        cut_off=finish_reason == "length",
+        refused=refused,
+    )
+
+
+def read_error(text: str, status: int, headers: Headers) -> ServiceError:
+    """Return the error that a response has in OpenAI's form, or else as a text."""
+    details: dict[str, Any] = {}
+    with suppress(ValueError, RecursionError):
+        details = only_dict(only_dict(json.loads(text)).get("error"))
+    return ServiceError(text, status, details, headers)
 
 
 # -- The journal: nothing is paid for twice
 
-
-def is_torn(line: bytes) -> bool:
-    """Return whether a line is the beginning of one of ours, and not a whole line of somebody else's."""
-    if line.endswith(b"\n") or not line.startswith((b"{", b"\0")):
-        return False
-    try:
-        json.loads(line)
-    except ValueError:
-        return True
-    return False
+LINE_START = b'{"key": "'  # of each line that is written
 
 
 class Journal(msgspec.Struct):
     """The replies of one run."""
 
     path: str
-    endpoint: str  # whose replies count, with those of none
-    asks_service: bool  # otherwise the journal alone answers, and replies of all endpoints count
-    replies: dict[str, list[Reply]] = {}  # by key; the first usable one counts
-    models: dict[str, None] = {}  # of all replies, that of the last line last
-    judgements: dict[str, list[Judgement]] = {}
+    endpoint: str
+    asks_service: bool  # then replies of other endpoints do not count: their model may be another one
+    replies: dict[str, list[Reply]] = {}  # by key
+    judgements: dict[str, Judgement | None] = {}  # by key: in the first usable reply
+    last_model: str = ""  # that was asked for the last reply
+    withdrawn: str = ""  # the model whose successor it is
+    n_elsewhere: int = 0  # replies that do not count
     unreadable: int = 0  # lines
     n_torn: int = 0  # bytes of a last line that a killed run or a full disk has cut off
     unlocked: str = ""
-    withdrawn: dict[str, str] = {}
     stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
 
     def find(self, call: Call) -> Judgement | None:
         """Return the judgement in the first usable reply to a call."""
-        usable = self.find_all(call)
-        return usable[0] if usable else None
-
-    def find_all(self, call: Call) -> list[Judgement]:
-        """Return the judgement in each usable reply to a call."""
         if call.key not in self.judgements:
-            found = []
+            self.judgements[call.key] = None
             for reply in self.replies.get(call.key, ()):
-                if not (self.asks_service and self.is_from_elsewhere(reply)):
-                    with suppress(InvalidReply):
-                        found.append(call.read(reply))
-            self.judgements[call.key] = found
+                with suppress(InvalidReply):
+                    self.judgements[call.key] = call.read(reply)
+                    break
         return self.judgements[call.key]
-
-    def is_from_elsewhere(self, reply: Reply) -> bool:
-        """Return whether the reply is of another service, whose model of the same name may differ."""
-        return reply.endpoint not in ("", self.endpoint)  # version 2 did not keep the endpoint
-
-    def has_from_elsewhere(self, call: Call) -> bool:
-        return any(map(self.is_from_elsewhere, self.replies.get(call.key, ())))
 
     def list_todo(self, calls: Iterable[Call]) -> list[Call]:
         """Return what is to be asked: equal requests once, and nothing that is stored."""
@@ -4863,30 +4203,31 @@ class Journal(msgspec.Struct):
         with suppress(FileNotFoundError), open(self.path, "rb") as stream:
             for line in filter(bytes.strip, stream):
                 n_lines += 1
-                is_utf16 = b"\0" in line  # as an editor may have saved it
-                if is_utf16 or not self.read_line(line.removeprefix(b"\xef\xbb\xbf")):
-                    if is_torn(line):
-                        self.n_torn = len(line)
-                    else:
-                        self.unreadable += 1
+                if self.read_line(line):
+                    continue
+                if line.startswith(LINE_START[: len(line)]) and not line.endswith(b"\n"):
+                    self.n_torn = len(line)
+                else:
+                    self.unreadable += 1
         if 2 * self.unreadable > n_lines:
             advice = "restore the file, or move it away to ask everything again"
             raise UsageError(f"{self.path}: {self.unreadable} of {n_lines} lines cannot be read: {advice}")
 
     def read_line(self, line: bytes) -> bool:
-        """Store what a line holds. Return False if that is no reply, nor a note of version 5 on a batch."""
-        with suppress(*JSON_ERRORS):
+        """Store the reply in a line. Return whether there is one."""
+        try:
             reply = decode_json(Reply, line)
-            if reply.key and reply.content:
-                model = reply.requested or reply.model
-                if reply.instead_of:
-                    self.withdrawn[model] = reply.instead_of
-                self.replies.setdefault(reply.key, []).append(reply)
-                self.models.pop(model, None)
-                self.models[model] = None
-                return True
-            return bool(reply.batch_file)
-        return False
+        except JSON_ERRORS:
+            return False
+        if b"\0" in line or not (reply.key and reply.content):  # \0: UTF-16, as an editor may have saved it
+            return False
+        self.last_model = reply.requested or reply.model
+        self.withdrawn = reply.instead_of
+        if self.asks_service and reply.endpoint not in ("", self.endpoint):  # version 2 did not keep it
+            self.n_elsewhere += 1
+        else:
+            self.replies.setdefault(reply.key, []).append(reply)
+        return True
 
     def open(self) -> None:
         """Lock the file until it is closed, and read it. Raises UsageError if another run has the lock."""
@@ -4911,7 +4252,7 @@ class Journal(msgspec.Struct):
         """Add a reply and pass it to the operating system. Raises OSError."""
         reply.key = call.key
         reply.requested = call.model if call.model != reply.model else ""
-        reply.instead_of = self.withdrawn.get(call.model, "")
+        reply.instead_of = self.withdrawn
         reply.question_id = call.request.item_id
         reply.repeat = call.request.repeat
         reply.time = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -4928,10 +4269,22 @@ class Journal(msgspec.Struct):
         self.judgements.pop(call.key, None)
 
 
+def read_last_model(path: str) -> str:
+    """Return the model that was asked for the last reply in a journal."""
+    journal = Journal(path, "", asks_service=False)
+    journal.read()
+    return journal.withdrawn or journal.last_model
+
+
+def choose_model(options: JudgeOptions) -> str:
+    """Return the model that is asked, if it is not withdrawn, for what rests on it: names, and lengths."""
+    return options.judge_model or read_last_model(options.journal_file) or DEFAULT_JUDGE_MODEL
+
+
 # ------------------------------------------------------------------ 9. Reports
 
-# In: a Report, in which a command describes its results once. Out: text, Markdown, CSV, a page, a picture;
-# there is one renderer for each, and a report may be read by several. Read first: Report, Part, RENDERERS.
+# In: a Report, in which a command describes its results once. Out: text for a console, Markdown, CSV or a
+# page, by one renderer each. Read first: Report, Part, RENDERERS.
 
 
 class MeanCell(NamedTuple):
@@ -4949,7 +4302,6 @@ class LinkCell(NamedTuple):
     text: str
     href: str = ""
     note: str = ""
-    n_cases: int = 1  # that it stands for
 
 
 Cell: TypeAlias = str | int | State | MeanCell | LinkCell | list[LinkCell]
@@ -4966,14 +4318,8 @@ class Part(NamedTuple):
     place: Literal["box", "head", "warnings", "first", "", "folded"] = ""  # on a page, top to bottom
     n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
     explanations: Facts = MappingProxyType({})  # on a page: of columns, by heading
-    is_sortable: bool = False  # on a page, by each column; those with one value are left out
+    is_sortable: bool = False  # on a page, by each column
     name: str = ""
-    minor: Collection[int] = ()  # rows that a page shows on demand
-
-    def select(self, titles: Collection[str]) -> Part:
-        is_shown = [title in titles for title in self.header]
-        rows = [list(itertools.compress(row, is_shown)) for row in self.rows]
-        return self._replace(header=list(itertools.compress(self.header, is_shown)), rows=rows)
 
 
 NO_PART = Part("")
@@ -5012,33 +4358,16 @@ class Entry(NamedTuple):
     lists: Mapping[str, Sequence[Line]] = MappingProxyType({})  # by title
 
 
-class Distribution(NamedTuple):
-    """How many scores there are by level; at least one."""
-
-    counts: Mapping[int, int]
-    interval: Interval | None = None
-
-
-class Check(NamedTuple):
-    """A threshold, or a change since the baseline, and what came of it: nothing if it is as it should be."""
-
-    name: str
-    worse: str = ""  # than asked for, in words: exit code 1
-    obstacle: str = ""  # why that cannot be told: exit code 3
-
-
 class Report(NamedTuple):
-    """The results of a command for people: data that each renderer may read again."""
+    """The results of a command for people."""
 
     title: str
     parts: Sequence[Part]
     entries: Callable[[], Iterable[Entry]] = list  # of a page; called late, to have few in memory at a time
     header: Sequence[str] = ()
     rows: Callable[[], Iterable[Sequence[object]]] = list
-    distributions: Mapping[str, Distribution] = MappingProxyType({})  # of a picture, by title
     entries_title: str = "Questions"
     facts: Facts = MappingProxyType({})  # at the top of a page: what was graded, and by what
-    checks: Sequence[Check] = ()
 
 
 def name_for_file(model: str) -> str:
@@ -5192,22 +4521,17 @@ def render_title(title: str) -> str:
 def escape_console(text: str) -> str:
     """Return text on one line, with escapes for what nobody sees and what controls a console."""
     line = re.sub(r"[\r\n\t\v\f\u0085\u2028\u2029]+", " ", text)
-    return re.sub(INVISIBLE, lambda match: match[0].encode("unicode_escape").decode(), line)
+    return replace_invisible(line, lambda character: character.encode("unicode_escape").decode())
 
 
 def render_text_table(part: Part) -> str:
     """Return a table; one that is wider than the console is cut into several that repeat the names."""
-    rows = [list(map(escape_console, part.header))]
-    for row in part.rows:
-        rows.append([escape_console(format_cell(cell)) for cell in row])
     columns: list[list[str]] = []
-    for index, cells in enumerate(zip(*rows, strict=True)):
-        width = max(map(len, cells))
-        texts = [format_cell(row[index]) for row in part.rows if not isinstance(row[index], State)]
-        is_numeric = all(re.match(r"[-+]?\d|n/a|$", text) for text in texts)
-        is_name = isinstance(part.rows[0][index], str) and index < part.n_names  # such as a system "2"
-        justify = str.rjust if is_numeric and not is_name else str.ljust
-        columns.append([justify(cell, width) for cell in cells])
+    for index, title in enumerate(part.header):
+        texts = [escape_console(text) for text in (title, *[format_cell(row[index]) for row in part.rows])]
+        width = max(map(len, texts))
+        justify = str.rjust if is_numeric(part, index) else str.ljust
+        columns.append([justify(text, width) for text in texts])
     names = columns[: part.n_names]
     tables = [list(names)]
     for column in columns[part.n_names :]:
@@ -5220,6 +4544,17 @@ def render_text_table(part: Part) -> str:
         lines = ["  ".join(cells).rstrip() for cells in zip(*table, strict=True)]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
+
+
+NUMERIC_CELL = r"([-+]?[\d.]+( ?%| [\[(].+[\])])?|n/a)?"  # such as 83%, 83.30 (2026-11-27) or 0.5 [0.3, 0.7]
+
+
+def is_numeric(part: Part, index: int) -> bool:
+    """Return whether a column has numbers, which are set to the right; a system may be called 2."""
+    if index < part.n_names and isinstance(part.rows[0][index], str):
+        return False
+    cells = [row[index] for row in part.rows]
+    return all(isinstance(cell, State) or re.fullmatch(NUMERIC_CELL, format_cell(cell)) for cell in cells)
 
 
 def format_cell(cell: Cell) -> str:
@@ -5269,22 +4604,20 @@ def escape_markdown(text: str) -> str:
     return re.sub(r"([\\`*_<>|~&#$]|(?<=\])\()", r"\\\1", escape_console(text))
 
 
-def render_csv(header: Sequence[str], rows: Iterable[Sequence[object]], delimiter: str = ",") -> str:
-    """Render a table as CSV that spreadsheets open as it is: a byte-order mark, CRLF, no formulas."""
+def render_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as spreadsheets open it: with a byte-order mark, CRLF and no formulas."""
     stream = io.StringIO(newline="")
-    writer = csv.writer(stream, delimiter=delimiter)
+    writer = csv.writer(stream)
     for row in itertools.chain([header], rows):
         writer.writerow(map(format_csv_cell, row))
     return "\ufeff" + stream.getvalue()
 
 
-SIGN = "[=+@\uff1d\uff0b\uff0d\uff20-]"  # that a formula of a spreadsheet begins with
-# Where a spreadsheet separates cells by semicolons, or takes a line end for one of a row.
-FORMULA_WITHIN = '([;\t\r\n][\\s"]{0,9})(?=[=@\uff1d\uff20]|[+\uff0b\uff0d-][^\\W_])'
+SIGN = r"[=+@\t-]"  # with which a text begins that a spreadsheet may take for a formula
 
 
 def format_csv_cell(value: object) -> object:
-    """Return a number with at most 6 digits, and what a spreadsheet would take for a formula as text."""
+    """Return a number with at most 6 digits, or a text that a spreadsheet takes for no formula."""
     if isinstance(value, dict):
         value = [f"{name}: {format_csv_cell(item)}" for name, item in value.items()]
     if isinstance(value, list):
@@ -5293,8 +4626,8 @@ def format_csv_cell(value: object) -> object:
         return float(f"{value:.6g}")
     if not isinstance(value, str):
         return "" if value is None else value
-    text = re.sub(FORMULA_WITHIN, "\\1'", remove_invisible(value))
-    return f"'{text}" if re.match(rf"[\t\r\n]|\s*{SIGN}", text) else text
+    text = remove_invisible(value)
+    return f"'{text}" if re.match(SIGN, text) else text
 
 
 # -- Pages
@@ -5304,26 +4637,14 @@ class Html(str):
     """Markup of a page. All other text is escaped for it, and for no other format, by `tag`."""
 
 
-def tag(element: str, *content: str, **attributes: str | float | None) -> Html:
+def tag(element: str, *content: str, **attributes: str | int | None) -> Html:
     """Return an element of a page. Attributes are `class_`, `aria_label` and so on; None leaves one out."""
     start = f"<{element}"
     for name, value in attributes.items():
         if value is not None:
-            text = f"{value:.1f}" if isinstance(value, float) else str(value)
-            start += f' {name.rstrip("_").replace("_", "-")}="{escape_html(text)}"'
-    inner = "".join(text if isinstance(text, Html) else break_long_words(text) for text in content)
+            start += f' {name.rstrip("_").replace("_", "-")}="{escape_html(str(value))}"'
+    inner = "".join(text if isinstance(text, Html) else escape_html(text) for text in content)
     return Html(f"{start}>{inner}</{element}>")
-
-
-def break_long_words(text: str) -> str:
-    """Escape text, in which a browser may then break words of more than 20 characters, and no others."""
-    parts = re.sub(r"\S{21,}", mark_breaks, remove_invisible(text)).split("\0")
-    return "<wbr>".join(map(escape_html, parts))
-
-
-def mark_breaks(word: re.Match[str]) -> str:
-    """Return a word with NUL where it may be broken: after separators, or after 20 other characters."""
-    return re.sub(r"([^\W_]{20}|[\W_])(?=\S)", "\\1\0", word[0])
 
 
 def escape_html(text: str) -> str:
@@ -5334,9 +4655,7 @@ def render_html(report: Report) -> str:
     entries = list(map(render_entry, report.entries()))
     questions = []
     if entries:
-        form = render_form(report.entries_title.lower())
-        listed = tag("div", *entries, class_="entries")
-        questions.append(tag("section", tag("h2", report.entries_title), form, listed))
+        questions.append(tag("section", tag("h2", report.entries_title), SEARCH_FORM, *entries))
     # Only a student's report has a part in the place "first" (how to appeal): answers come before the tables.
     first = render_parts(report, "first")
     tables = [*render_parts(report, ""), *render_parts(report, "folded")]
@@ -5362,10 +4681,7 @@ def render_html(report: Report) -> str:
 
 
 def render_facts(facts: Facts) -> list[Html]:
-    rows = []
-    for title, fact in facts.items():
-        if fact:
-            rows.append(tag("div", tag("dt", title), tag("dd", fact)))
+    rows = [tag("div", tag("dt", title), tag("dd", fact)) for title, fact in facts.items() if fact]
     return [tag("dl", *rows)] if rows else []
 
 
@@ -5376,56 +4692,33 @@ def render_parts(report: Report, place: str) -> list[Html]:
         if part.place != place or not (part.rows or part.lines):
             continue
         content = [tag(heading, part.title)]
-        if part.is_sortable:
-            part = drop_constant_columns(part)
-        if part.minor:
-            box = tag("input", type="checkbox")
-            content.append(tag("label", box, f" show all {len(part.rows)} rows", class_="more"))
         if part.rows:
             table = render_table(part)
             region = tag("div", table, class_="scroll", role="region", aria_label=part.title, tabindex=0)
             content.append(region)  # a wide table scrolls alone
-        lines = list(part.lines)
-        for title, text in part.explanations.items():
-            if text and title in part.header:
-                lines.append(f"{title}: {text}")
+        explanations = [f"{title}: {text}" for title, text in part.explanations.items() if text]
+        lines = [*part.lines, *explanations]
         if lines:
             content.append(tag("ul", *[tag("li", line) for line in lines]))
         elements.append(tag(outer, *content, class_=place or None))
     return elements
 
 
-def drop_constant_columns(part: Part) -> Part:
-    shown = set(part.header[: part.n_names])
-    for title, cells in zip(part.header, zip(*part.rows, strict=True), strict=True):
-        texts = set(map(format_cell, cells)) - {"n/a"}
-        has_mean = any(isinstance(cell, MeanCell) for cell in cells)
-        if len(texts) > 1 or has_mean or (len(part.rows) == 1 and not texts & {"0", ""}):
-            shown.add(title)
-    return part.select(shown)
-
-
 def render_table(part: Part) -> Html:
+    classes = ["number" if is_numeric(part, index) else None for index in range(len(part.header))]
     headings = []
-    for title, cell in zip(part.header, part.rows[0], strict=True):
+    for title, class_ in zip(part.header, classes, strict=True):
         text = tag("button", title, type="button") if part.is_sortable else title
-        headings.append(tag("th", text, scope="col", class_=choose_class(cell)))
+        headings.append(tag("th", text, scope="col", class_=class_))
     rows = []
-    for index, row in enumerate(part.rows):
+    for row in part.rows:
         cells: list[Html] = []
-        for cell in row:
+        for cell, class_ in zip(row, classes, strict=True):
             name, scope = ("td", None) if cells else ("th", "row")
-            cells.append(tag(name, *render_cell(cell), scope=scope, class_=choose_class(cell)))
-        rows.append(tag("tr", *cells, class_="minor" if index in part.minor else None))
-    class_ = "sortable" if part.is_sortable else None
+            cells.append(tag(name, *render_cell(cell), scope=scope, class_=class_))
+        rows.append(tag("tr", *cells))
     content = (tag("thead", tag("tr", *headings)), tag("tbody", *rows))
-    return tag("table", *content, class_=class_, aria_label=part.title)
-
-
-def choose_class(cell: Cell) -> str | None:
-    number = r"[-+]?[\d.]+( ?%| \([\d-]+\))?|n/a"  # such as 83.30 (2026-11-27)
-    is_number = isinstance(cell, (int, MeanCell)) or re.fullmatch(number, format_cell(cell))
-    return "number" if is_number else None
+    return tag("table", *content, class_="sortable" if part.is_sortable else None, aria_label=part.title)
 
 
 def render_cell(cell: Cell) -> list[str]:
@@ -5437,29 +4730,24 @@ def render_cell(cell: Cell) -> list[str]:
     if not isinstance(cell, MeanCell):
         return [format_cell(cell)]
     number, _, interval = format_interval(cell).partition(" ")
-    content: list[str] = [f"{number} ", tag("small", interval)]
-    if cell.axis and cell.value is not None:
-        ends = (*(cell.interval or (cell.value, cell.value)), cell.value)
-        width = 80
-        scale = width / (cell.axis.high - cell.axis.low)
-        low, high, middle = [min(max(0, (end - cell.axis.low) * scale), width) for end in ends]
-        shapes = [
-            tag("rect", x=0, y=6, width=width, height=2, class_="axis"),
-            tag("rect", x=low, y=4, width=high - low, height=6, class_="range"),
-            tag("rect", x=middle - 1.5, y=2, width=3, height=10, class_="mean"),
-        ]
-        box = f"-2 0 {width + 4} 12"
-        content.append(tag("svg", *shapes, viewBox=box, width=width + 4, height=12, aria_hidden="true"))
-    return content
+    return [f"{number} ", tag("small", interval), render_chart(cell)]
 
 
-def choose_colour(score: float) -> str:
-    return f"level{find_nearest_level(score)}"
+def render_chart(cell: MeanCell) -> Html:
+    """Return a picture of where a mean and its interval are on the axis; nothing without an axis."""
+    if cell.axis is None or cell.value is None:
+        return Html("")
+    scale = 80 / (cell.axis.high - cell.axis.low)
+    ends = (*(cell.interval or (cell.value, cell.value)), cell.value)
+    low, high, mean = [min(max(0, (end - cell.axis.low) * scale), 80) for end in ends]
+    return Html(f"""<svg viewBox="-2 0 84 12" width="84" height="12" aria-hidden="true">
+<rect class="axis" x="0" y="6" width="80" height="2"/>
+<rect class="range" x="{low:.1f}" y="4" width="{high - low:.1f}" height="6"/>
+<rect class="mean" x="{mean - 1.5:.1f}" y="2" width="3" height="10"/></svg>""")
 
 
-def render_form(noun: str) -> Html:
-    """Return the search box of the entries. The form is hidden until the script runs."""
-    return Html(f"""<form data-noun="{noun}" autocomplete="off" hidden>
+# The form is hidden until the script runs.
+SEARCH_FORM = Html("""<form autocomplete="off" hidden>
 <label>Search <input type="search" name="search"></label>
 <button type="button" name="open">open all</button> <button type="button" name="close">close all</button>
 <output></output></form>""")
@@ -5467,28 +4755,27 @@ def render_form(noun: str) -> Html:
 
 def render_entry(entry: Entry) -> Html:
     """Return an entry to open. Its ID is inside, since a browser opens what a link leads into."""
+    is_only = len(entry.cards) == 1  # whose verdict is in the heading alone
     verdicts: list[str] = []
     cards = [tag("section", tag("h4", "Gold answer"), tag("p", entry.gold), class_="card")]
     for card in entry.cards:
-        verdicts += render_verdict(card, card.system if len(entry.cards) > 1 else "")
-        verdict = render_verdict(card) if len(entry.cards) > 1 else []  # The heading has the only one.
-        content = [tag("h4", card.system, *verdict), tag("p", card.text)]
+        verdict = ", ".join(filter(None, [card.verdict, *card.marks]))
+        name: list[str] = [card.system]
+        if verdict:
+            verdicts += [" ", render_badge(verdict if is_only else f"{card.system} {verdict}", card.score)]
+            name += [] if is_only else [" ", render_badge(verdict, card.score)]
         facts = {"Reason": card.reason, "Failure": card.failure, **card.facts}
-        cards.append(tag("section", *content, *render_facts(facts), class_="card"))
+        content = [tag("h4", *name), tag("p", card.text), *render_facts(facts)]
+        cards.append(tag("section", *content, class_="card"))
     link = tag("a", f"#{entry.id}", href=f"#{quote(remove_invisible(entry.id))}")
     content = [tag("p", f"{entry.details} ", link, class_="about"), tag("div", *cards, class_="cards")]
     for title, lines in entry.lists.items():
         content += [tag("h4", title), tag("ul", *map(render_line, lines), class_="list")]
     heading = [*verdicts, " ", tag("h3", tag("b", entry.id), " ", entry.title)]
-    if len(entry.cards) == 1:
+    if is_only:
         heading.append(tag("span", cut_text(entry.cards[0].reason), class_="reason"))
     article = tag("article", *content, id=entry.id)
     return tag("details", tag("summary", *heading), article, class_="question")
-
-
-def render_verdict(card: Card, system: str = "") -> list[str]:
-    text = ", ".join(filter(None, [card.verdict, *card.marks]))
-    return [" ", render_badge(f"{system} {text}".strip(), card.score)] if text else []
 
 
 def render_line(line: Line) -> Html:
@@ -5500,63 +4787,15 @@ def render_line(line: Line) -> Html:
 
 
 def render_badge(text: str, score: float | None) -> Html:
-    return tag("span", text, class_="badge" if score is None else f"badge {choose_colour(score)}")
+    return tag("span", text, class_="badge" if score is None else f"badge level{find_nearest_level(score)}")
 
 
-# -- Pictures
-
-
-def render_png(report: Report) -> bytes:
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    n_rows = len(report.distributions)
-    if not n_rows:
-        raise NothingToDo("there are no scores to draw")
-    colours = dict(re.findall(r"--(\w+): light-dark\((#\w+)", PAGE_STYLE))
-    settings: Any = {"text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False}
-    stream = io.BytesIO()
-    with rc_context(settings), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a letter that the font lacks is drawn as a box
-        figure = Figure(figsize=(9, 2.2 * n_rows), layout="constrained")
-        figure.suptitle(escape_console(report.title))
-        rows = figure.subplots(n_rows, 2, squeeze=False, gridspec_kw={"width_ratios": (2, 1)})
-        for axes, (title, distribution) in zip(rows, report.distributions.items(), strict=True):
-            plot_distribution(axes, title, distribution, colours)
-        figure.savefig(stream, format="png", dpi=100, metadata={"Software": None})
-    return stream.getvalue()
-
-
-def plot_distribution(
-    axes: Sequence[Any], title: str, distribution: Distribution, colours: Mapping[str, str]
-) -> None:
-    histogram, spread = axes
-    levels = list(distribution.counts)
-    values = list(Counter(distribution.counts).elements())
-    described = summarize_values(values)
-    mean = described.mean or 0.0
-    low, high = distribution.interval or (mean, mean)
-    bars = histogram.bar(levels, list(distribution.counts.values()), color=colours["range"])
-    histogram.bar_label(bars, padding=2)
-    histogram.set(title=escape_console(title), xticks=levels, yticks=[], ymargin=0.2)
-    histogram.spines.left.set_visible(False)
-    spread.boxplot(values, positions=[0], widths=0.5)
-    spread.bar(1, high - low, 0.3, bottom=low, color=colours["range"])
-    spread.hlines(mean, 0.75, 1.25, color=colours["accent"], linewidth=3)
-    interval = format_interval(MeanCell(mean, distribution.interval, 2)).replace(" [", "\n[")
-    spread.set_xticks([0, 1], [f"median {described.median:.2f}", f"mean {interval}"])
-    margin = (levels[-1] - levels[0]) / 20
-    limits = (levels[0] - margin, levels[-1] + margin)
-    spread.set(yticks=[levels[0], levels[-1]], ylim=limits, xlim=(-0.6, 1.6))
-
-
-RENDERERS: Mapping[str, Callable[[Report], str | bytes]] = {  # by format, with which its files end
+RENDERERS: Mapping[str, Callable[[Report], str]] = {  # by format, with which its files end
     "md": render_markdown,
     "csv": lambda report: render_csv(report.header, report.rows()),
     "html": render_html,
-    "png": render_png,
 }
-REPORT_FORMATS = tuple(form for form in RENDERERS if form != "png")  # of most commands
+REPORT_FORMATS = tuple(RENDERERS)
 
 PAGE_STYLE = """
 :root { color-scheme: light dark; --ink: light-dark(#1b1f24, #e6e8eb); --paper: light-dark(#fff, #15181c);
@@ -5571,7 +4810,7 @@ PAGE_STYLE = """
 .level5 { --level: light-dark(#92c5de, #14588c); }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; }
-main { max-width: 80rem; margin: auto; padding: 0 1rem 4rem; overflow-wrap: break-word; }
+main { max-width: 80rem; margin: auto; padding: 0 1rem 4rem; overflow-wrap: anywhere; }
 main:has(.sortable) { max-width: none; }
 h2, .box, .warnings { margin-top: 2rem; }
 a { color: var(--accent); }
@@ -5586,9 +4825,10 @@ a { color: var(--accent); }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--line); padding: .4em .8em .4em 0; text-align: left;
   vertical-align: top; white-space: pre-wrap; }
-tbody th, td { min-width: 5rem; }
-.number { min-width: 0; white-space: nowrap; text-align: right; }
-.number small { display: block; }
+tbody th, td { min-width: 4.5rem; }
+thead th { overflow-wrap: normal; }
+.number { min-width: 0; overflow-wrap: normal; white-space: normal; text-align: right; }
+.number small { display: block; white-space: nowrap; }
 small, .about, .reason, dt { color: var(--grey); font-weight: normal; }
 .axis { fill: var(--line); }
 .range { fill: var(--range); }
@@ -5596,14 +4836,13 @@ small, .about, .reason, dt { color: var(--grey); font-weight: normal; }
 .sortable button { padding: 0; border: 0; background: none; color: inherit; font: inherit; cursor: pointer; }
 [aria-sort=ascending] button::after { content: " \\25b2"; }
 [aria-sort=descending] button::after { content: " \\25bc"; }
-.sortable tr > * { max-width: 40rem; min-width: 0; padding: .1em .5em .1em 0; font-size: .85rem; }
+.sortable tr > * { max-width: 40rem; padding: .1em .5em .1em 0; font-size: .85rem; }
 .sortable thead th { vertical-align: bottom; white-space: normal; }
 .sortable .number small { display: inline; }
 summary { cursor: pointer; padding: .5rem 0; }
 summary h3 { display: inline; font: inherit; }
 summary .reason { display: block; margin-left: 1.1em; }
 [open] > summary .reason { display: none; }  /* the reason is in the card, too */
-.more:has(:not(:checked)) + .scroll .minor { display: none; }
 .question { border-top: 1px solid var(--line); content-visibility: auto; contain-intrinsic-size: auto 3rem; }
 article { padding-bottom: 2rem; scroll-margin-top: 4rem; }
 article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
@@ -5616,7 +4855,7 @@ dl { display: grid; grid-template-columns: 2fr 3fr; gap: .3rem 1rem; font-size: 
 dl > div { display: contents; }
 main > dl, main > dl > div { display: flex; flex-wrap: wrap; gap: 0 .5rem; }
 main > dl { gap: .3rem 1.5rem; }
-dd { margin: 0; overflow-wrap: anywhere; }
+dd { margin: 0; }
 .list { list-style: none; padding: 0; }
 .list li { padding: .2rem .5rem; border-left: .3rem solid transparent; }
 .list li:has(.badge) { background: var(--soft); border-color: var(--accent); }
@@ -5634,7 +4873,7 @@ input, form button { font: inherit; }
 """
 
 PAGE_SCRIPT = """
-// Compare by the number that a text begins with, or else by the text. What has no number comes last.
+// Texts are compared by the number that they begin with, or else as texts. What has no number comes last.
 function compareTexts(a, b, direction) {
   const [x, y] = [parseFloat(a), parseFloat(b)];
   if (isNaN(x) !== isNaN(y)) return isNaN(x) - isNaN(y);
@@ -5643,31 +4882,28 @@ function compareTexts(a, b, direction) {
 for (const table of document.querySelectorAll(".sortable")) {
   const headings = [...table.tHead.rows[0].cells];
   headings.forEach((heading, column) => heading.addEventListener("click", () => {
-    const isRising = heading.ariaSort !== "ascending";
+    const direction = heading.ariaSort === "ascending" ? -1 : 1;
     for (const other of headings) other.ariaSort = null;
-    heading.ariaSort = isRising ? "ascending" : "descending";
+    heading.ariaSort = direction > 0 ? "ascending" : "descending";
     const read = row => row.cells[column].textContent;
-    const rows = [...table.tBodies[0].rows];
-    rows.sort((first, second) => compareTexts(read(first), read(second), isRising ? 1 : -1));
+    const rows = [...table.tBodies[0].rows].sort((a, b) => compareTexts(read(a), read(b), direction));
     table.tBodies[0].append(...rows);
   }));
 }
 
-const list = document.querySelector(".entries");
-const form = list?.previousElementSibling;
-const entries = [...list?.children ?? []];
-const texts = new Map();  // of what can be searched
-for (const entry of entries) {
+const form = document.querySelector("form");
+const entries = [...document.querySelectorAll(".question")];
+const texts = entries.map(entry => {  // of what is searched
   const parts = [...entry.querySelectorAll("h3, .about, .card p")];
-  texts.set(entry, parts.map(part => part.textContent).join("\\n").toLowerCase());
-}
+  return parts.map(part => part.textContent).join("\\n").toLowerCase();
+});
 function filterEntries() {
   const words = form.search.value.toLowerCase().split(/\\s+/);
-  for (const entry of entries) entry.hidden = !words.every(word => texts.get(entry).includes(word));
+  entries.forEach((entry, index) => entry.hidden = !words.every(word => texts[index].includes(word)));
   const shown = entries.filter(entry => !entry.hidden);
-  form.querySelector("output").textContent = `${shown.length} of ${entries.length} ${form.dataset.noun}`;
+  form.querySelector("output").textContent = `${shown.length} of ${entries.length} shown`;
 }
-if (list) {
+if (form) {
   for (const button of form.querySelectorAll("button")) button.addEventListener("click", () => {
     for (const entry of entries) if (!entry.hidden) entry.open = button.name === "open";
   });
@@ -5681,207 +4917,97 @@ if (list) {
 
 # ------------------------------------------------------------------ 10. Commands
 
-# In: options. Out: an exit code. A Command says what it reads, asks, grades, writes and prints: each step is
-# a function of what the steps before it returned, and `run` takes them one after the other. Commands that
-# grade share the pipeline. Read first: Command, write_outputs; then Study, grade_group; then Option.
+# In: options. Out: an exit code. A command is one function, such as `grade_split`, that a reader follows from
+# top to bottom: it reads, asks a model, scores, writes and prints. All input is read before the first call is
+# paid for, and warnings are printed before it, too: who sees one can interrupt. Files are written before
+# anything is printed about them. What is missing or worse comes last, where it is seen. Commands that grade
+# share the pipeline. Read first: Assignment, ask_model; then Study, grade_group; then find_changes, Option.
 
-Inputs = TypeVar("Inputs")  # what a command reads
-Graded = TypeVar("Graded")  # what it makes of that
-
-
-class OutputFile(NamedTuple):
-    """A file to write. `render` is called when it is written, to have few contents in memory at a time."""
-
-    path: str
-    render: Callable[[], str | bytes | Iterable[bytes]]
-    is_report: bool = False
-    is_announced: bool = True  # whether its name is printed
+# -- Steps that commands share
 
 
-class NothingToDo(Exception):
-    """There is nothing to write, as a picture would be empty. The text says why."""
+class Assignment(NamedTuple):
+    """What a command has a model do."""
+
+    requests: Sequence[Request]
+    options: JudgeOptions
+    is_needed: bool = False  # whether nothing can be written without a model
+    activity: str = "judging"  # what the model is asked for
+    noun: str = "judgements"  # what it replies
 
 
-class Command(Generic[Inputs, Graded]):
-    """One command. `run` takes its steps: read, list_requests, grade, list_files, render."""
-
-    options_type: ClassVar[type[Options]]
-    results_title = ""  # printed before the names of the results files
-    activity = "judging"  # what it asks the model for
-    noun = "judgements"  # what the model replies
-    epilog = ""  # at the end of the help
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
-
-    @property
-    def journal_file(self) -> str:
-        """Return the path of this run's journal; "" if the command asks no model."""
-        return ""
-
-    @property
-    def frames_saved(self) -> bool:
-        """Return whether the names of the results files have bars above and below."""
-        return True
-
-    @property
-    def needs_judge(self) -> bool:
-        """Return whether nothing can be written without a model."""
-        return False
-
-    def read(self) -> Inputs:
-        """Read and check all input. Raises InputError with every problem, or UsageError."""
-        raise NotImplementedError
-
-    def list_notes(self, _inputs: Inputs) -> Sequence[str]:
-        """Return how the input was read."""
-        return []
-
-    def list_warnings(self, _inputs: Inputs) -> Sequence[Message]:
-        return []
-
-    def list_requests(self, _inputs: Inputs) -> Iterable[Request]:
-        return []
-
-    def find_last_model(self, _inputs: Inputs) -> str:
-        """Return the model that the newest results name, which judges again; "" if they name none."""
-        return ""
-
-    def has_all_input(self, _inputs: Inputs) -> bool:
-        """Return False if a part of the input is missing or does not count: exit code 3."""
-        return True
-
-    def grade(self, inputs: Inputs, _outcomes: Outcomes, _session: Session) -> Graded:
-        """Compute the results, by default none but the inputs."""
-        return cast("Graded", inputs)
-
-    def list_files(self, _graded: Graded) -> Iterator[OutputFile]:
-        """Yield the files of results, and the reports that the options name."""
-        yield from ()
-
-    def render(self, _graded: Graded) -> str:
-        """Return the results as stdout has them."""
-        return ""
-
-    def list_remarks(self, _graded: Graded) -> Sequence[Message]:
-        """Return what stderr says at the end, such as missing judgements."""
-        return []
-
-    def list_checks(self, _graded: Graded) -> list[Check]:
-        """Return what the options ask of the results, and whether it is so."""
-        return []
-
-    def is_complete(self, _graded: Graded) -> bool:
-        """Return False if a judgement, a submission or anything else is missing: exit code 3."""
-        return True
-
-    def print_end(self, _graded: Graded, _console: Console) -> None:
-        """Print what a reader needs last."""
-
-    def collect_results(self, _graded: Graded) -> Results:
-        """Return the results as a Python program receives them."""
-        raise NotImplementedError
-
-    def render_plan(self, inputs: Inputs) -> str:
-        judge = open_judge(self, inputs, Console(None, None))
-        judge.choose(list(self.list_requests(inputs)))
-        calls = judge.calls
-        if not calls:
-            return "No model is asked."
-        session = judge.session
-        todo = judge.journal.list_todo(calls)
-        n_stored = sum(judge.journal.find(call) is not None for call in calls)
-        lines = [
-            f"{self.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already",
-            f"Calls to make: {len(todo)}",
-            *session.describe_plan(todo),
-        ]
-        return "\n  ".join([f"With {session.model_name}:", *lines])
-
-    def run(self, console: Console) -> int:
-        # All input is read before the first call is paid for, and warnings are printed before it, too: who
-        # sees one can interrupt. Files are written before anything is printed about them. What is missing or
-        # worse comes last, where it is seen, and worse (exit code 1) goes before incomplete (3).
-        inputs = self.read()
-        console.note(*self.list_notes(inputs))
-        console.warn(*self.list_warnings(inputs))
-        if isinstance(self.options, JudgeOptions) and self.options.dry_run:
-            console.print(f"Dry run: nothing is sent.\n{self.render_plan(inputs)}")
-            return EXIT_OK if self.has_all_input(inputs) else EXIT_INCOMPLETE
-        with ExitStack() as resources:  # the journal stays locked until the results are written
-            outcomes, session = ask_requests(self, inputs, self.needs_judge, console, resources)
-            graded = self.grade(inputs, outcomes, session)
-            files, is_written = write_outputs(self.list_files(graded), console)
-        console.print(self.render(graded))
-        print_saved(files, self.results_title, console, is_framed=self.frames_saved)
-        console.note(*session.report_use())
-        checks = self.list_checks(graded)
-        worse = [check.worse for check in checks if check.worse]
-        obstacles = [check.obstacle for check in checks if check.obstacle]
-        console.warn(*session.report_end(), *self.list_remarks(graded), *map(WarningRecord, obstacles))
-        console.warn(*prefix_lines("worse", worse))
-        self.print_end(graded, console)
-        if worse:
-            return EXIT_WORSE
-        is_complete = is_written and session.is_complete() and not obstacles
-        return EXIT_OK if is_complete and self.is_complete(graded) else EXIT_INCOMPLETE
+def print_plan(assignment: Assignment, console: Console, *, is_complete: bool = True) -> int:
+    console.print(f"Dry run: nothing is sent.\n{describe_plan(assignment)}")
+    return decide_exit_code(is_complete)
 
 
-AnyCommand: TypeAlias = Command[Any, Any]
+def describe_plan(assignment: Assignment) -> str:
+    """Return how many calls there are to make, their tokens and their price."""
+    if not assignment.requests:
+        return "No model is asked."
+    judge = open_judge(assignment, Console(None, None))
+    judge.choose(assignment.requests)
+    todo = judge.journal.list_todo(judge.calls)
+    n_stored = sum(judge.journal.find(call) is not None for call in judge.calls)
+    lines = [
+        f"With {judge.session.model_name}:",
+        f"{assignment.noun.capitalize()}: {len(judge.calls)}, of which {n_stored} are stored already",
+        f"Calls to make: {len(todo)}",
+        *judge.session.describe_plan(todo),
+    ]
+    return "\n  ".join(lines)
 
 
-def ask_requests(
-    command: AnyCommand, inputs: object, needs_judge: bool, console: Console, resources: ExitStack
-) -> tuple[Outcomes, Session]:
-    """Ask a model what the command requests; without a key the journal alone answers."""
-    requests = iter(command.list_requests(inputs))
-    first = next(requests, None)  # The others may be many: they are made if something can answer them.
-    if first is None:  # All answers are blank, or nothing is judged.
-        options = command.options
-        has_judge = isinstance(options, JudgeOptions) and not options.journal_only and find_api_key()
+@contextmanager
+def ask_model(assignment: Assignment, console: Console) -> Iterator[tuple[Outcomes, Session]]:
+    """Ask a model; without a key the journal alone answers. It stays locked until the `with` is left.
+
+    Raises UsageError or JudgeUnavailable if a model is needed, and there is no reply.
+    """
+    with ExitStack() as resources:
+        yield ask_requests(assignment, console, resources)
+
+
+def ask_requests(assignment: Assignment, console: Console, resources: ExitStack) -> tuple[Outcomes, Session]:
+    options = assignment.options
+    if not assignment.requests:  # All answers are blank, or nothing is judged.
+        has_judge = find_api_key() and not options.journal_only
         model = options.judge_model or DEFAULT_JUDGE_MODEL if has_judge else ""
         return {}, Session(model, model)
-    judge = open_judge(command, inputs, console, resources)
+    judge = open_judge(assignment, console, resources)
     session = judge.session
     outcomes: Outcomes = {}
     if judge.service or judge.journal.replies:
-        outcomes = judge.ask([first, *requests])
+        outcomes = judge.ask(assignment.requests)
     if session.n_replies or (judge.service and not session.unavailable):
         return outcomes, session
-    if needs_judge:
-        raise explain_no_reply(command, session)
+    if assignment.is_needed and session.unavailable:
+        raise JudgeUnavailable(session.unavailable + session.where)
+    if assignment.is_needed:
+        advice = "name it: judge=MODEL" if options.journal_only else f"set {API_KEY}, or see --dry-run"
+        raise UsageError(f"this needs a model: {advice}")
     if not session.unavailable:
         console.error(f"{API_KEY} is not set: answers are not judged.")
-    return {}, Session(activity=command.activity, where=session.where, unavailable=session.unavailable)
+    return {}, Session(activity=session.activity, where=session.where, unavailable=session.unavailable)
 
 
-def explain_no_reply(command: AnyCommand, session: Session) -> Exception:
-    if session.unavailable:
-        return JudgeUnavailable(session.unavailable + session.where)
-    advice = f"set {API_KEY}, or see --dry-run"
-    if command.options.journal_only:  # from Python, where there are no options
-        advice = f"{command.journal_file} has no {command.noun}, so name a judge: judge=MODEL"
-    return UsageError(f"this needs a model: {advice}")
-
-
-def open_judge(
-    command: AnyCommand, inputs: object, console: Console, resources: ExitStack | None = None
-) -> Judge:
-    """Return a command's judge with its journal and, with a key, the service, while `resources` are open."""
-    options = command.options
+def open_judge(assignment: Assignment, console: Console, resources: ExitStack | None = None) -> Judge:
+    """Return a judge with its journal and, with a key, the service, while `resources` are open."""
+    options = assignment.options
     price = Price(*options.price) if options.price else None
-    session = Session(activity=command.activity, noun=command.noun, price=price, repeats=options.repeats)
+    session = Session(
+        activity=assignment.activity, noun=assignment.noun, price=price, repeats=options.repeats
+    )
     endpoint = find_endpoint()
     asks_service = bool(find_api_key()) and not options.journal_only
-    journal = Journal(command.journal_file, endpoint.name, asks_service)
-    last = functools.partial(command.find_last_model, inputs)
-    judge = Judge(journal, None, session, options, console.note, find_last_model=last)
+    journal = Journal(options.journal_file, endpoint, asks_service)
+    judge = Judge(journal, None, session, options, console.note)
     if asks_service and resources is not None:
-        session.where = "" if endpoint.name.startswith(GROQ_URL) else f" (asked: {endpoint.name})"
+        session.where = "" if endpoint.startswith(GROQ_URL) else f" (asked: {endpoint})"
         judge.service = Service(endpoint, options, console.note, resources)
-        if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", endpoint.name):
+        if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", endpoint):
             advice = "answers and the key travel in the open: use https."
-            console.warn(WarningRecord(f"{endpoint.name}: {advice}"))
+            console.warn(WarningRecord(f"{endpoint}: {advice}"))
         resources.callback(lambda: journal.stream.close())
         journal.open()
     else:
@@ -5897,6 +5023,14 @@ def open_judge(
     return judge
 
 
+class OutputFile(NamedTuple):
+    """A file to write. `render` is called when it is written, to have few contents in memory at a time."""
+
+    path: str
+    render: Callable[[], str | bytes | Iterable[bytes]]
+    is_report: bool = False
+
+
 def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[OutputFile], bool]:
     """Return the files that could be written, and whether that is all. Raises an error if it is none."""
     written = []
@@ -5906,8 +5040,6 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
             Path(file.path).parent.mkdir(parents=True, exist_ok=True)
             write_file(file.path, file.render())
             written.append(file)
-        except NothingToDo as reason:
-            console.note(f"{file.path} is not written: {reason}")
         except (OSError, UsageError) as error:
             errors.append(error)
             console.error(f"error: {file.path} is not written: {getattr(error, 'strerror', '') or error}")
@@ -5918,35 +5050,107 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
     return written, not errors
 
 
-def print_saved(files: Iterable[OutputFile], title: str, console: Console, *, is_framed: bool) -> None:
-    announced = [file for file in files if file.is_announced]
-    saved = [file.path for file in announced if not file.is_report]
-    if saved and title:
-        text = escape_console(f"{title} saved to: {shorten_names(saved)}")
-        console.print(render_title(text).rstrip("\n") if is_framed else text)
-    reports = [file.path for file in announced if file.is_report]
-    folder = os.path.commonpath(reports) if len(reports) > len(REPORT_FORMATS) else ""
-    if folder:
-        reports = [f"{Path(folder).as_posix()}/"]
+def print_saved(files: Sequence[OutputFile], title: str, console: Console) -> None:
+    """Print the names of the results files, and of the reports."""
+    results = [file.path for file in files if not file.is_report]
+    reports = [file.path for file in files if file.is_report]
+    if results:
+        text = escape_console(f"{title} saved to: {shorten_names(results)}")
+        console.print(render_title(text).rstrip("\n"))
+    if len(reports) > len(REPORT_FORMATS):
+        reports = [Path(os.path.commonpath(reports)).as_posix() + "/"]
     if reports:
         console.print(escape_console(f"Reports saved to: {shorten_names(reports)}"))
 
 
-def add_gate(report: Report, checks: list[Check]) -> Report:
-    """Return a report with what the gate says of all systems: not for the page of one student."""
-    lines = prefix_lines("worse", [check.worse for check in checks if check.worse])
-    lines += [check.obstacle for check in checks if check.obstacle]
-    gate = Part("Gate", lines=lines, place="warnings")
-    return report._replace(parts=[*report.parts, gate], checks=checks)
+def print_end(
+    session: Session, remarks: Iterable[Message], console: Console, checks: Sequence[Check] = ()
+) -> None:
+    """Print what the model has done and, where it is seen, what is missing or worse."""
+    console.note(*session.report_use())
+    unknown = [WarningRecord(check.line) for check in checks if not check.is_worse]
+    worse = [check.line for check in checks if check.is_worse]
+    console.warn(*session.report_end(), *remarks, *unknown)
+    console.warn(*prefix_lines("worse", worse))
+
+
+def decide_exit_code(*is_complete: bool, checks: Sequence[Check] = ()) -> int:
+    """Return the exit code of a run that no error has ended. Worse goes before incomplete.
+
+    `is_complete`: whether no file, judgement, submission or anything else is missing.
+    """
+    if any(check.is_worse for check in checks):
+        return EXIT_WORSE
+    return EXIT_OK if all(is_complete) and not checks else EXIT_INCOMPLETE
 
 
 # -- The pipeline: systems answer items, criteria and measures score their answers, systems are compared
 #
-# A command makes a Study of its input: systems of answers whose scores need no judge. `list_requests` says
-# what a judge is asked. With its outcomes, `grade_group` returns GradedSystems: their answers with all
-# scores, their means and slices, and how they differ. Results and reports are made from these.
+# A command makes a Study of its input: Systems of Answers, with the scores that need no judge. A judge is
+# asked what `list_requests` says. With its outcomes, `grade_group` returns a GradedGroup: the same systems
+# with all scores, their means and slices, and how they differ. Results and reports are made from these.
 
 NOT_JUDGED = Failure(State.NOT_JUDGED.value, asked=False)
+
+
+def lack_nothing(_answers: object, _criteria: object) -> set[str]:
+    return set()
+
+
+class Study(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
+    """The systems that a command grades, and what it grades them by."""
+
+    systems: Sequence[System[A]]
+    measures: Sequence[Measure]
+    compared: Sequence[Measure]
+    criteria: Sequence[Criterion] = ()
+    asked: Collection[str] = ()  # titles of the systems that are judged
+    decisions: Mapping[DecisionKey, Decision] = {}
+    facets: Mapping[str, Callable[[A], str]] = {}
+    min_slice: int = 1
+    failures_count: bool = True  # whether a missing judgement counts 0, or has no score
+    # Returns the measures for which a system has submitted nothing, given its answers and criteria.
+    find_lacking: Callable[[Sequence[A], Sequence[Criterion]], set[str]] = lack_nothing
+
+    def find_answer(self, request: Request) -> A:
+        systems = {system.title: system for system in self.systems}
+        return systems[request.system].answers[request.position]
+
+
+Slices: TypeAlias = dict[str, dict[str, Mapping[str, Mean]]]  # facet -> value -> measure -> mean
+
+
+class System(msgspec.Struct, Generic[A]):
+    """A system's answers to the items that it has. Once graded it has means: of all items, and of slices."""
+
+    name: str
+    file: InputFile
+    answers: Sequence[A] = ()
+    warnings: Sequence[WarningRecord] = ()
+    submission: str = ""
+    judged: Sequence[Criterion] = ()  # the criteria by which answers have scores
+    provenance: Sequence[str] = ()  # a line for each of these criteria
+    means: Mapping[str, Mean] = {}  # measure -> mean
+    slices: Slices = {}
+
+    @property
+    def title(self) -> str:
+        return join_folder(self.submission, self.name)
+
+    @property
+    def flagged(self) -> list[A]:
+        return [answer for answer in self.answers if answer.flags]
+
+    def find_mean(self, measure: Measure) -> Mean:
+        return self.means.get(measure.name, NO_MEAN)
+
+    def list_scores(self, name: str) -> list[float]:
+        return [answer.scores[name] for answer in self.answers if name in answer.scores]
+
+    def find_missing(self, criterion: Criterion, *, asked: bool | None = None) -> list[A]:
+        """Return the answers without a judgement, or only those that a judge was asked about, or was not."""
+        rows = [(answer, answer.find_failure(criterion)) for answer in self.answers]
+        return [answer for answer, failure in rows if failure and asked in (None, failure.asked)]
 
 
 class Answer(msgspec.Struct, kw_only=True):
@@ -5974,15 +5178,19 @@ class Answer(msgspec.Struct, kw_only=True):
         outcome = self.outcomes.get(criterion.name)
         return outcome if isinstance(outcome, Decision) else None
 
+    def find_failure(self, criterion: Criterion) -> Failure | None:
+        outcome = self.outcomes.get(criterion.name)
+        return outcome if isinstance(outcome, Failure) else None
+
     def find_judgement(self, criterion: Criterion) -> Judgement | None:
         """Return the judge's judgement, whether it counts or not."""
         outcome = self.outcomes.get(criterion.name)
         judged = outcome.judged if isinstance(outcome, Decision) else outcome
         return judged if isinstance(judged, Judgement) else None
 
-    def find_failure(self, criterion: Criterion) -> Failure | None:
-        outcome = self.outcomes.get(criterion.name)
-        return outcome if isinstance(outcome, Failure) else None
+    def find_rationale(self, criterion: Criterion) -> str:
+        judgement = self.find_judgement(criterion)
+        return judgement.rationale if judgement else ""
 
     def explain_failures(self, criteria: Sequence[Criterion]) -> str | None:
         """Return why judging failed, by which of several criteria; None if it did not."""
@@ -5993,199 +5201,37 @@ class Answer(msgspec.Struct, kw_only=True):
                 reasons.append(failure.reason if len(criteria) == 1 else criterion.prefix + failure.reason)
         return "; ".join(reasons) or None
 
-    def find_rationale(self, criterion: Criterion) -> str:
-        judgement = self.find_judgement(criterion)
-        return judgement.rationale if judgement else ""
-
-
-class Column(NamedTuple):
-    """What the rows of results, the CSV and pages say of an answer."""
-
-    name: str
-    get: Callable[[Any], Any]
-    csv: str = ""  # the name in the CSV; "" if it is not there
-    title: str = ""  # the name on pages; "" if it is not there
-
-    def get_cell(self, answer: Answer) -> Any:
-        """Return what a cell of the CSV has."""
-        value = self.get(answer)
-        return ", ".join(value or ()) if self.name == "flags" else value
-
-    def show(self, answer: Answer) -> str:
-        """Return what a page has."""
-        value = self.get(answer)
-        return ", ".join(map(str, value)) if isinstance(value, list) else format_compact(value)
-
-
-def build_score_column(name: str) -> Column:
-    return Column(name, lambda answer: answer.scores.get(name))
-
-
-def list_judge_columns(criterion: Criterion, *, has_repeats: bool) -> list[Column]:
-    """Return the columns of what a judge says of an answer by a criterion; the first one is its reason."""
-
-    def list_repeats(answer: Answer) -> list[float]:
-        judgement = answer.find_judgement(criterion)
-        return [repeat.score for repeat in judgement.repeats] if judgement else []
-
-    reason = f"{criterion.name}_rationale"
-    columns = [Column(reason, lambda answer: answer.find_rationale(criterion), csv=reason, title=reason)]
-    if has_repeats:
-        repeats = f"{criterion.name}_repeats"
-        columns.append(
-            Column(repeats, list_repeats, csv=repeats, title=f"{criterion.prefix}judge's scores".capitalize())
-        )
-    return columns
-
-
-def list_ids(answers: Iterable[Answer]) -> list[str]:
-    return [answer.id for answer in answers]
-
-
-class System(msgspec.Struct, Generic[A]):
-    """A system to grade: its answers to the items that it has."""
-
-    name: str
-    file: InputFile
-    answers: Sequence[A] = ()
-    warnings: Sequence[WarningRecord] = ()
-    submission: str = ""
-
-    @property
-    def title(self) -> str:
-        return join_folder(self.submission, self.name)
-
-
-def lack_nothing(_answers: object, _criteria: object) -> set[str]:
-    return set()
-
-
-class Study(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
-    """The systems that a command grades, and what it grades them by."""
-
-    systems: Sequence[System[A]]
-    measures: Sequence[Measure]
-    compared: Sequence[Measure]
-    criteria: Sequence[Criterion] = ()
-    asked: Mapping[str, Sequence[int]] = {}  # title of a judged system -> positions of its answers
-    decisions: Mapping[DecisionKey, Decision] = {}
-    facets: Mapping[str, Callable[[A], str]] = {}
-    min_slice: int = 1
-    failures_count: bool = True  # whether a missing judgement counts 0, or has no score
-    # Returns the measures for which a system has submitted nothing, given its answers and criteria.
-    find_lacking: Callable[[Sequence[A], Sequence[Criterion]], set[str]] = lack_nothing
-
-    def find_answer(self, request: Request) -> A:
-        systems = {system.title: system for system in self.systems}
-        return systems[request.system].answers[request.position]
-
-
-class GradedSystem(msgspec.Struct, Generic[A]):
-    """A system's answers with all their scores, and its means: of all items, and of each slice."""
-
-    system: System[A]
-    answers: Sequence[A]
-    judged: Sequence[Criterion] = ()  # the criteria by which answers have scores
-    provenance: Sequence[str] = ()  # a line for each of these criteria
-    means: Mapping[str, Mean] = {}  # measure -> mean
-    slices: Mapping[str, Mapping[str, Mapping[str, Mean]]] = {}  # facet -> value -> measure -> mean
-
-    @property
-    def name(self) -> str:
-        return self.system.name
-
-    @property
-    def title(self) -> str:
-        return self.system.title
-
-    @property
-    def flagged(self) -> list[A]:
-        return [answer for answer in self.answers if answer.flags]
-
-    def find_mean(self, measure: Measure) -> Mean:
-        return self.means.get(measure.name, NO_MEAN)
-
-    def list_scores(self, name: str) -> list[float]:
-        return [answer.scores[name] for answer in self.answers if name in answer.scores]
-
-    def find_missing(self, criterion: Criterion, *, asked: bool | None = None) -> list[A]:
-        """Return the answers without a judgement, or only those that a judge was asked about, or was not."""
-        rows = [(answer, answer.find_failure(criterion)) for answer in self.answers]
-        return [answer for answer, failure in rows if failure and asked in (None, failure.asked)]
-
-
-def list_provenance(systems: Iterable[GradedSystem[A]]) -> list[str]:
-    """Return the lines that say which scores may be compared."""
-    return list(dict.fromkeys(flatten(system.provenance for system in systems)))
-
 
 class GradedGroup(msgspec.Struct, Generic[A]):
-    systems: list[GradedSystem[A]]
+    systems: list[System[A]]
     table: Table
     places: Mapping[str, Array]  # name of a system -> rows of its answers in the table
     differences: list[Difference]
 
 
-def list_cases(study: Study[A], system: System[A], criterion: Criterion) -> Iterator[tuple[int, Case]]:
-    """Yield the position of each answer that is judged by a criterion, and what there is to judge."""
-    for position in study.asked.get(system.title, ()):
-        case = criterion.prepare(system.answers[position])
-        if case is not None:
-            yield position, case
-
-
-def list_requests(study: Study[A]) -> Iterator[Request]:
+def list_requests(study: Study[A]) -> list[Request]:
+    """Return what a judge is asked: by each criterion about each answer for which that is not known."""
+    requests = []
     n_submissions = len({system.submission for system in study.systems})
     for criterion, system in itertools.product(study.criteria, study.systems):
         owner = system.submission if n_submissions > 1 else ""
         for position, case in list_cases(study, system, criterion):
             if isinstance(case, Task):
                 item_id = system.answers[position].id
-                yield Request(
-                    system.title, item_id, position, *case, criterion=criterion.name, submission=owner
+                requests.append(
+                    Request(
+                        system.title, item_id, position, *case, criterion=criterion.name, submission=owner
+                    )
                 )
+    return requests
 
 
-def judge_system(
-    study: Study[A], system: System[A], outcomes: Outcomes, *, expects_model: bool
-) -> GradedSystem[A]:
-    """Return a system's answers with the scores by all criteria: people's, and those of the model."""
-    answers = list(system.answers)
-    judged: list[Criterion] = []
-    criteria = study.criteria if system.title in study.asked else ()
-    for criterion in criteria:
-        counted: dict[int, Outcome | Decision] = {}
-        for position, case in list_cases(study, system, criterion):
-            if isinstance(case, Task):
-                case = outcomes.get(RequestId(system.title, position, criterion.name), NOT_JUDGED)
-            decision = study.decisions.get((system.title, answers[position].id, criterion.name))
-            counted[position] = msgspec.structs.replace(decision, judged=case) if decision else case
-        replies = [row.judged if isinstance(row, Decision) else row for row in counted.values()]
-        by_model = expects_model and (not replies or any(row.asked for row in replies if row))
-        is_scored = by_model or any(isinstance(row, Decision) for row in counted.values())
-        if is_scored:
-            judged.append(criterion)
-        for position, outcome in counted.items():
-            # What a model has missed counts 0 in a split, so that a lost call never helps. What people have
-            # not decided on has no score, and is missing only if a model was to judge.
-            is_failed = isinstance(outcome, Failure)
-            if is_scored or expects_model or not is_failed:
-                has_score = is_scored and (not is_failed or (by_model and study.failures_count))
-                answers[position] = add_outcome(answers[position], criterion, outcome, has_score=has_score)
-    if judged:
-        for position, answer in enumerate(answers):
-            if answer.outcomes:
-                answers[position] = msgspec.structs.replace(answer, flags=answer.find_flags())
-    return GradedSystem(system, answers, judged)
-
-
-def add_outcome(answer: A, criterion: Criterion, outcome: Outcome | Decision, *, has_score: bool) -> A:
-    scores = answer.scores
-    if has_score:
-        scores = {**scores, **criterion.score_outcome(outcome)}
-        scores |= criterion.derive(answer, outcome.score)
-    outcomes = {**answer.outcomes, criterion.name: outcome}
-    return msgspec.structs.replace(answer, scores=scores, outcomes=outcomes)
+def list_cases(study: Study[A], system: System[A], criterion: Criterion) -> Iterator[tuple[int, Case]]:
+    """Yield the position of each answer that is judged by a criterion, and what there is to judge."""
+    for position, answer in enumerate(system.answers if system.title in study.asked else ()):
+        case = criterion.prepare(answer)
+        if case is not None:
+            yield position, case
 
 
 def grade_group(
@@ -6205,34 +5251,64 @@ def grade_group(
         scores = collect_scores(study, system, places[system.name], table.items.n)
         if has_origin:
             scores.origins = session.map_origins(system.judged)
+            system.provenance = session.list_provenance(system.judged)
         table.systems[system.name] = scores
-    slices = slice_group(study, judged, table, places)
-    graded = []
-    for system in judged:
-        provenance = session.list_provenance(system.judged) if has_origin else []
-        means = compute_means(table, system.name, study.measures)
-        graded.append(
-            msgspec.structs.replace(system, provenance=provenance, means=means, slices=slices[system.name])
-        )
-    return GradedGroup(graded, table, places, compare_systems(table, study.compared))
+        system.means = compute_means(table, system.name, study.measures)
+    add_slices(study, judged, table, places)
+    return GradedGroup(judged, table, places, compare_systems(table, study.compared))
 
 
-def build_table(systems: Iterable[GradedSystem[A]]) -> tuple[Table, dict[str, Array]]:
+def judge_system(study: Study[A], system: System[A], outcomes: Outcomes, *, expects_model: bool) -> System[A]:
+    """Return a system's answers with the scores by all criteria: people's, and those of the model."""
+    answers = list(system.answers)
+    judged: list[Criterion] = []
+    for criterion in study.criteria if system.title in study.asked else ():
+        counted: dict[int, Outcome | Decision] = {}
+        replies: list[Outcome] = []
+        for position, case in list_cases(study, system, criterion):
+            if isinstance(case, Task):
+                case = outcomes.get(RequestId(system.title, position, criterion.name), NOT_JUDGED)
+            decision = study.decisions.get((system.title, answers[position].id, criterion.name))
+            counted[position] = msgspec.structs.replace(decision, judged=case) if decision else case
+            replies.append(case)
+        by_model = expects_model and (not replies or any(reply.asked for reply in replies))
+        is_scored = by_model or any(isinstance(row, Decision) for row in counted.values())
+        if is_scored:
+            judged.append(criterion)
+        for position, outcome in counted.items():
+            # What a model has missed counts 0 in a split, so that a lost call never helps. What people have
+            # not decided on has no score, and is missing only if a model was to judge.
+            is_failed = isinstance(outcome, Failure)
+            if is_scored or expects_model or not is_failed:
+                has_score = is_scored and (not is_failed or (by_model and study.failures_count))
+                answers[position] = add_outcome(answers[position], criterion, outcome, has_score=has_score)
+    if judged:
+        for position, answer in enumerate(answers):
+            if answer.outcomes:
+                answers[position] = msgspec.structs.replace(answer, flags=answer.find_flags())
+    return msgspec.structs.replace(system, answers=answers, judged=judged)
+
+
+def add_outcome(answer: A, criterion: Criterion, outcome: Outcome | Decision, *, has_score: bool) -> A:
+    scores = answer.scores
+    if has_score:
+        scores = {**scores, **criterion.score_outcome(outcome)}
+        scores |= criterion.derive(answer, outcome.score)
+    outcomes = {**answer.outcomes, criterion.name: outcome}
+    return msgspec.structs.replace(answer, scores=scores, outcomes=outcomes)
+
+
+def build_table(systems: Iterable[System[A]]) -> tuple[Table, dict[str, Array]]:
     """Return a table with a row per item, without scores, and the rows of each system's answers."""
     rows: dict[ItemKey, int] = {}
     clusters: list[Hashable] = []
     places: dict[str, Array] = {}
-    item_keys: list[ItemKey] = []
-    own_places = np.zeros(0, np.intp)
     for system in systems:
-        own_keys = [answer.item_key for answer in system.answers]
-        if own_keys != item_keys:  # The systems of a split have the same items.
-            item_keys = own_keys
-            for item_key, answer in zip(number_copies(item_keys), system.answers, strict=True):
-                if rows.setdefault(item_key, len(rows)) == len(clusters):
-                    clusters.append(answer.cluster)
-            own_places = np.array([rows[item_key] for item_key in number_copies(item_keys)], np.intp)
-        places[system.name] = own_places
+        item_keys = list(number_copies(answer.item_key for answer in system.answers))
+        for item_key, answer in zip(item_keys, system.answers, strict=True):
+            if rows.setdefault(item_key, len(rows)) == len(clusters):
+                clusters.append(answer.cluster)
+        places[system.name] = np.array([rows[item_key] for item_key in item_keys], np.intp)
     return Table(make_sample(range(len(clusters)), clusters), item_keys=list(rows)), places
 
 
@@ -6244,7 +5320,7 @@ def number_copies(item_keys: Iterable[ItemKey]) -> Iterator[ItemKey]:
         yield *item_key, copies[item_key]
 
 
-def collect_scores(study: Study[A], system: GradedSystem[A], places: Array, n_items: int) -> Scores:
+def collect_scores(study: Study[A], system: System[A], places: Array, n_items: int) -> Scores:
     """Return a system's columns of the table: those of its criteria, and others that any answer has."""
     scores = Scores()
     judged = {criterion.measure.name for criterion in system.judged}
@@ -6258,39 +5334,269 @@ def collect_scores(study: Study[A], system: GradedSystem[A], places: Array, n_it
     return scores
 
 
-def slice_group(
-    study: Study[A], systems: Sequence[GradedSystem[A]], table: Table, places: Mapping[str, Array]
-) -> dict[str, dict[str, dict[str, dict[str, Mean]]]]:
-    """Return the means of each slice: system -> facet -> value -> measure -> mean."""
-    slices: dict[str, dict[str, dict[str, dict[str, Mean]]]] = {}
+def add_slices(
+    study: Study[A], systems: Sequence[System[A]], table: Table, places: Mapping[str, Array]
+) -> None:
+    """Add the means of each slice: of the items with one value of a facet, if these are enough."""
     for system in systems:
-        slices[system.name] = {facet: {} for facet in study.facets}
+        system.slices = {facet: {} for facet in study.facets}
     for facet, get in study.facets.items():
         values = [""] * table.items.n
         for system in systems:
             for place, answer in zip(places[system.name].tolist(), system.answers, strict=True):
                 values[place] = values[place] or get(answer)
-        for value, part in slice_table(table, values, study.min_slice).items():
+        rows: dict[str, list[int]] = defaultdict(list)
+        for row, value in enumerate(values):
+            rows[value].append(row)
+        for value in sorted(value for value in rows if value and len(rows[value]) >= study.min_slice):
+            part = table.select(np.array(rows[value]))
             for system in systems:
                 means = compute_means(part, system.name, study.measures)
                 if any(mean.n for mean in means.values()):
-                    slices[system.name][facet][value] = means
-    return slices
+                    system.slices[facet][cut_text(value)] = means
+
+
+def list_provenance(systems: Iterable[System[A]]) -> list[str]:
+    """Return the lines that say which scores may be compared."""
+    return list(dict.fromkeys(flatten(system.provenance for system in systems)))
+
+
+def list_ids(answers: Iterable[Answer]) -> list[str]:
+    return [answer.id for answer in answers]
+
+
+def describe_judgement(answer: Answer, criterion: Criterion, *, has_repeats: bool) -> dict[str, Any]:
+    """Return what a judge says of an answer by a criterion, and of repeats all scores."""
+    said: dict[str, Any] = {f"{criterion.name}_rationale": answer.find_rationale(criterion)}
+    if has_repeats:
+        judgement = answer.find_judgement(criterion)
+        scores = [repeat.score for repeat in judgement.repeats] if judgement else []
+        said[f"{criterion.name}_repeats"] = scores
+    return said
+
+
+# -- The gate: what is worse than --fail-under or --baseline allow
+
+
+class Check(NamedTuple):
+    """Where the results are not as asked for: worse (exit code 1), or it cannot be told (3)."""
+
+    line: str
+    is_worse: bool
+
+
+def add_gate(report: Report, checks: Sequence[Check]) -> Report:
+    """Return a report with what the gate says of all systems: not for the page of one student."""
+    lines = prefix_lines("worse", [check.line for check in checks if check.is_worse])
+    lines += [check.line for check in checks if not check.is_worse]
+    return report._replace(parts=[*report.parts, Part("Gate", lines=lines, place="warnings")])
+
+
+class Threshold(NamedTuple):
+    name: str  # as given, without the value
+    system: str  # "" for all
+    measure: str
+    value: float
+
+
+def find_measure(threshold: Threshold, measures: Sequence[Measure]) -> Measure:
+    """Return the measure with this name or title: "recall@5" for "Recall@5 %". Raises UsageError."""
+    name = threshold.measure.lower()
+    titles = [measure.title.lower().removesuffix(" %") for measure in measures]
+    for measure, title in zip(measures, titles, strict=True):
+        if name in (measure.name, title):
+            return measure
+    raise UsageError(f"{threshold.name}: unknown measure; the measures are {', '.join(titles)}")
+
+
+def check_thresholds(options: GateOptions, systems: Sequence[str], measures: Sequence[Measure]) -> None:
+    """Raise UsageError for a threshold of an unknown system or measure, or a share for a percentage."""
+    for threshold in options.fail_under:
+        value = threshold.value
+        if find_measure(threshold, measures).unit == "%" and 0 < value <= 1:
+            right = f"{threshold.name.removeprefix('--fail-under ')}={100 * value:g}"
+            raise UsageError(f"{threshold.name}={value:g}: in percent, say {right}")
+        if threshold.system and threshold.system not in systems:
+            raise UsageError(f"{threshold.name}: unknown system; the systems are {shorten_names(systems)}")
+
+
+def check_means(
+    options: GateOptions, systems: Mapping[str, Mapping[str, Mean]], measures: Sequence[Measure]
+) -> list[Check]:
+    """Compare means, by a system's title and a measure, with thresholds. Nothing is asked of what is lacking.
+
+    A threshold may name a system of a submission, a submission, or a system of all submissions.
+    """
+    checks = []
+    for threshold in options.fail_under:
+        measure = find_measure(threshold, measures)
+        submitted = {}
+        for title, means in systems.items():
+            mean = means.get(measure.name, NO_MEAN)
+            if mean.is_submitted and threshold.system in ("", title, *title.rsplit("/", 1)):
+                submitted[title] = mean.value
+        if not submitted:
+            checks.append(Check(f"{threshold.name}: nothing was submitted for it", is_worse=True))
+        elif set(submitted.values()) == {None}:
+            what = f"cannot be compared: not measured for {shorten_names(list(submitted))}"
+            checks.append(Check(f"{threshold.name}: {what}", is_worse=False))
+        for title, value in submitted.items():
+            if value is not None and measure.direction * (value - threshold.value) < -1e-9:
+                side = "above" if measure.lower_is_better else "below"
+                shown = f"{measure.title} {format_number(value, measure.digits + 1)}"
+                line = f"{title}: {shown} is {side} {threshold.value:g}"
+                checks.append(Check(line, is_worse=True))
+    return checks
+
+
+class EarlierRun(NamedTuple):
+    """A system as earlier results have it."""
+
+    file: InputFile
+    item_keys: Sequence[ItemKey]
+    scores: Scores
+
+
+class ChangesSince(NamedTuple):
+    """A system compared with itself in earlier results, over the questions that both have with equal gold."""
+
+    file: InputFile
+    n_questions: int
+    n_possible: int  # questions that the larger of the two has
+    n_documents: int
+    differences: Sequence[Difference]
+    lost: Sequence[str]  # titles of the measures that the system does not submit any more
+    gone: Sequence[str]  # questions that the system has no row of any more: it may fail on them
+
+    @property
+    def notes(self) -> list[str]:
+        n_left_out = self.n_possible - self.n_questions
+        what = f"{n_left_out} of {self.n_possible} questions are new, gone or have other gold"
+        return [f"{what}, and are not compared with the baseline"] if n_left_out else []
+
+    def build_block(self) -> dict[str, Any]:
+        return {
+            **self.file.build_block(),
+            "questions": self.n_questions,
+            "documents": self.n_documents,
+            "differences": [row.build_block() for row in self.differences],
+            "not_submitted": self.lost,
+            "notes": self.notes,
+        }
 
 
 def find_changes(
-    study: Study[A],
-    group: GradedGroup[A],
-    runs: Mapping[str, EarlierRun],
-    gate: Collection[str],
-    *,
-    needs_all: bool,
+    study: Study[A], group: GradedGroup[A], runs: Mapping[str, EarlierRun]
 ) -> dict[str, ChangesSince]:
-    places = [places for name, places in group.places.items() if name in runs]
-    if not places:
-        return {}
-    part = group.table.select(np.unique(np.concatenate(places)))
-    return compare_with_earlier_runs(part, runs, study.measures, gate, needs_all=needs_all)
+    """Compare systems with their earlier runs, on the measures that are compared: has any dropped?"""
+    keys = group.table.item_keys
+    common: dict[str, Sample] = {}
+    gone: dict[str, list[str]] = {}
+    pairs = []
+    for name in [name for name in group.places if name in runs]:
+        positions = {key: position for position, key in enumerate(runs[name].item_keys)}
+        own_rows = sorted(group.places[name].tolist())
+        rows = [row for row in own_rows if keys[row] in positions]
+        asked = {keys[row][0] for row in own_rows}
+        missing = dict.fromkeys(str(key[0]) for key in positions if key[0] not in asked)
+        gone[name] = [] if study.failures_count else list(missing)  # a split's were struck from the gold
+        common[name] = group.table.items.select(np.array(rows, np.intp))
+        now = group.table.systems[name].select(np.array(rows, np.intp))
+        before = runs[name].scores.select(np.array([positions[keys[row]] for row in rows], np.intp))
+        pairs += pair_runs(study, name, common[name], now, before)
+    tested = test_pairs(pairs, is_one_sided=True)  # All systems are one family: p is adjusted for it.
+    changes_since = {}
+    for name, items in common.items():
+        own = [row for row in tested if row.system == name]
+        changes_since[name] = ChangesSince(
+            file=runs[name].file,
+            n_questions=items.n,
+            n_possible=max(len(group.places[name]), len(runs[name].item_keys)),
+            n_documents=len(items.sum_clusters()),
+            differences=[row for row in own if row.state is not State.NOT_SUBMITTED],
+            lost=[row.measure.title for row in own if row.state is State.NOT_SUBMITTED],
+            gone=gone[name],
+        )
+    return changes_since
+
+
+def pair_runs(study: Study[A], name: str, items: Sample, now: Scores, before: Scores) -> list[Pair]:
+    """Return the scores of a system and of its earlier run as pairs, but for what it never submitted."""
+    titled = {measure.name: measure for measure in study.measures}
+    unknown = np.full(items.n, np.nan)
+    pairs = []
+    for key, earlier in before.values.items():
+        measure = titled.get(key, Measure(key, key))
+        was_submitted = before.obstacles.get(key) is not State.NOT_SUBMITTED
+        if was_submitted and (measure in study.compared or key not in titled):
+            obstacle, reason = find_obstacle(now, before, key)
+            scores = now.values.get(key, unknown)
+            pairs.append(Pair(name, "the baseline", measure, items, scores, earlier, obstacle, reason))
+    return pairs
+
+
+def find_obstacle(now: Scores, before: Scores, name: str) -> tuple[State | None, str]:
+    """Return what keeps a measure from being compared with an earlier run, and a reason that says more."""
+    origins = [scores.origins.get(name) for scores in (now, before)]
+    judges = [origin and (origin.model, origin.prompt_hash) for origin in origins]
+    if now.obstacles.get(name) is State.NOT_SUBMITTED:
+        return State.NOT_SUBMITTED, ""
+    if name not in now.values:
+        return State.NOT_COMPARABLE, "not measured now"
+    if judges[0] != judges[1]:
+        return State.NOT_COMPARABLE, "not judged by the same model with the same prompt"
+    return before.obstacles.get(name) or now.obstacles.get(name), ""
+
+
+def check_changes(changes_since: Mapping[str, ChangesSince]) -> list[Check]:
+    """Return what is worse than in the baseline, and what cannot be told."""
+    checks = []
+    for system, since in changes_since.items():
+        if 2 * since.n_questions < since.n_possible or not since.n_questions:
+            common = f"only {since.n_questions} of {since.n_possible} questions"
+            line = f"{system}: {common} are in the baseline with the same gold"
+            checks.append(Check(line, is_worse=False))
+            continue
+        if since.lost:
+            line = f"{system}: in the baseline, and not submitted now: {', '.join(since.lost)}"
+            checks.append(Check(line, is_worse=True))
+        if since.gone:
+            line = f"{system}: questions of the baseline that are gone: {shorten_names(since.gone)}"
+            checks.append(Check(line, is_worse=False))
+        unknown: dict[str, list[str]] = defaultdict(list)
+        for change in since.differences:
+            title = change.measure.title
+            if change.state is State.WORSE:
+                _, gap, p = list_difference_cells(change)
+                checks.append(Check(f"{system}: {title} {gap} against the baseline, p {p}", is_worse=True))
+            elif change.p is None:
+                unknown[change.verdict].append(title)
+        for why, titles in unknown.items():
+            line = f"{system}: not compared with the baseline: {', '.join(titles)}: {why}"
+            checks.append(Check(line, is_worse=False))
+    return checks
+
+
+def list_change_warnings(changes_since: Mapping[str, ChangesSince]) -> list[WarningRecord]:
+    """Return how many questions are left out of the comparison with a baseline."""
+    rows = ((name, note) for name, since in changes_since.items() for note in since.notes)
+    return [WarningRecord(note, file=name) for name, note in rows]
+
+
+def build_baseline_part(path: str | None, changes_since: Mapping[str, ChangesSince]) -> Part:
+    if not path:
+        return NO_PART
+    how = "sign flips over documents or questions, adjusted for all measures and systems"
+    lines = [f"Baseline: {path}. Drops are tested by {how}."]
+    rows: list[list[Cell]] = []
+    for name, since in changes_since.items():
+        lines += prefix_lines(name, since.notes)
+        for change in since.differences:
+            rows.append([name, change.measure.title, *list_difference_cells(change), change.verdict])
+    for check in check_changes(changes_since):
+        lines.append(check.line)
+    header = ["System", "Measure", "n", "Change", "p (adj.)", "Verdict"]
+    return Part("Changes since the baseline", header, rows, lines, n_names=2)
 
 
 # -- Options
@@ -6308,21 +5614,10 @@ def option(default: Any, help_text: str, flag: str = "", **settings: Any) -> Any
     if default is False:
         return Option(flag, {"default": False, "help": help_text, "action": "store_true", **settings})
     settings = {"metavar": "NAME", **settings}
-    choices = settings.pop("choices", ())
-    if choices:
-        help_text += f": {', '.join(choices)}"
-        # With `choices` argparse suggests nothing before Python 3.14.
-        settings["type"] = functools.partial(parse_known, choices)
-    else:
-        settings.setdefault("type", VALUE_TYPES.get(settings["metavar"], parse_text))
+    settings.setdefault("type", VALUE_TYPES.get(settings["metavar"], parse_text))
+    if "choices" in settings:
+        help_text += f": {', '.join(settings['choices'])}"
     return Option(flag, {"default": default, "help": help_text, **settings})
-
-
-def parse_known(choices: Collection[str], text: str) -> str:
-    if text not in choices:
-        advice = f"{suggest(text, choices)} (choose from {', '.join(choices)})"
-        raise argparse.ArgumentTypeError(f"invalid choice: {text[:20]!r}{advice}")
-    return text
 
 
 def parse_form(pattern: str, form: str, text: str) -> str:
@@ -6332,44 +5627,42 @@ def parse_form(pattern: str, form: str, text: str) -> str:
     return text
 
 
-parse_split = functools.partial(parse_form, SPLIT_NAME, SPLIT_FORM)
 parse_text = functools.partial(parse_form, r"(?s:.*\S.*)", "a name")  # "" is a variable that the shell lacks
 
 
-def parse_positive(text: str) -> int:
-    return int(parse_form("(?=.*[1-9])[0-9]{1,9}", "a whole number from 1", text))
-
-
-def parse_workers(text: str) -> int:
-    return min(parse_positive(text), MAX_WORKERS)
-
-
-def parse_repeats(text: str) -> int:
-    numbers = "|".join(map(str, range(1, MAX_REPEATS + 1)))
-    return int(parse_form(numbers, f"a whole number from 1 to {MAX_REPEATS}", text))
-
-
-def parse_number(pattern: str, form: str, text: str) -> float:
-    return float(parse_form(pattern, f"a number {form}", text))
-
-
-parse_amount = functools.partial(parse_number, r"[0-9]{0,6}\.?[0-9]+", "from 0")
-parse_seconds = functools.partial(parse_number, r"(?=.*[1-9])[0-9]{0,6}\.?[0-9]+", "above 0")
-parse_similarity = functools.partial(parse_number, r"0?\.[0-9]+|[01](\.0+)?", "from 0 to 1")
-
-
 def parse_name(text: str) -> str:
-    if remove_invisible(text) != text or not text:
+    if remove_invisible(text) != text or not text.strip():
         raise argparse.ArgumentTypeError(f"expected a name, got {escape_console(text)!r}")
     return unicodedata.normalize("NFC", text)
 
 
-VALUE_TYPES = {"N": parse_positive, "NAME": parse_name, "SPLIT": parse_split}  # by the metavar of an option
+def parse_number(kind: type[int | float], lowest: float, highest: float, text: str) -> float:
+    """Return a number within bounds, which are themselves allowed."""
+    with suppress(ValueError):
+        number = kind(text)
+        if lowest <= number <= highest:
+            return number
+    what = "a whole number" if kind is int else "a number"
+    raise argparse.ArgumentTypeError(f"expected {what} from {lowest:,} to {highest:,}, got {text[:20]!r}")
+
+
+parse_positive = functools.partial(parse_number, int, 1, 10**9)
+parse_amount = functools.partial(parse_number, float, 0, 10**6)
+parse_similarity = functools.partial(parse_number, float, 0, 1)
+
+
+VALUE_TYPES = {  # by the metavar of an option; others are texts
+    "N": parse_positive,
+    "NAME": parse_name,
+    "DOLLARS": parse_amount,
+    "SECONDS": functools.partial(parse_number, float, 0.001, 10**6),
+}
 
 
 class Options:
     """The options of a command; a subclass per command. Help shows each subclass as a group."""
 
+    epilog: ClassVar[str] = ""  # at the end of the help
     report: Sequence[str] = option(
         (), "write these reports as well", nargs="+", choices=REPORT_FORMATS, metavar="FORMAT"
     )
@@ -6381,13 +5674,6 @@ class Options:
             if isinstance(declared, Option):
                 setattr(self, name, declared.settings["default"])
         vars(self).update(values)
-
-
-class Threshold(NamedTuple):
-    name: str  # as given, without the value
-    system: str  # "" for all
-    measure: str
-    value: float
 
 
 def parse_threshold(text: str) -> Threshold:
@@ -6411,80 +5697,6 @@ class GateOptions(Options):
     baseline: str | None = option(
         None, "compare with these earlier results; exit code 1 if a system is worse", metavar="FILE"
     )
-    gate: Sequence[str] = option(
-        (), "the measures that may not be worse, as in recall@1 f1 (default: all)", nargs="+"
-    )
-
-
-def find_measure(name: str, measures: Sequence[Measure], option: str = "--fail-under") -> Measure:
-    """Return the measure with this name or title: "recall@5" for "Recall@5 %". Raises UsageError."""
-    titles = [measure.title.lower().removesuffix(" %") for measure in measures]
-    for measure, title in zip(measures, titles, strict=True):
-        if name.lower() in (measure.name, title):
-            return measure
-    advice = f"{suggest(name, titles)}; the measures are {', '.join(titles)}"
-    raise UsageError(f"{option} {name}: unknown measure{advice}")
-
-
-def choose_gate(
-    options: GateOptions,
-    measures: Sequence[Measure],
-    compared: Sequence[Measure],
-    runs: Mapping[str, EarlierRun],
-) -> list[str]:
-    """Return the names of the measures that --gate names, or of all that are compared, today or before."""
-    stored = {measure.name: measure for measure in flatten(run.measures for run in runs.values())}
-    todays = {measure.name for measure in measures}
-    lost = [measure for name, measure in stored.items() if name not in todays]
-    known = [measure for measure in [*measures, *lost] if measure.name in stored]
-    named = [find_measure(name, known, "--gate") for name in options.gate]
-    return [measure.name for measure in named or [*compared, *lost]]
-
-
-def check_thresholds(options: GateOptions, systems: Collection[str], measures: Sequence[Measure]) -> None:
-    """Raise UsageError for a threshold of an unknown system or measure, or a share for a percentage."""
-    for name, system, measure_name, value in options.fail_under:
-        measure = find_measure(measure_name, measures)
-        if measure.unit == "%" and 0 < value <= 1:
-            right = f"{name.removeprefix('--fail-under ')}={100 * value:g}"
-            raise UsageError(f"{name}={value:g}: in percent, say {right}")
-        if system and system not in systems:
-            raise UsageError(f"{name}: unknown system{suggest(system, systems)}")
-
-
-def check_means(
-    options: GateOptions,
-    systems: Mapping[str, Mapping[str, Mean]],  # the means by title and measure
-    measures: Sequence[Measure],
-    *,
-    needs_all: bool,  # otherwise one system that is measured is enough
-) -> list[Check]:
-    """Return a check for each mean that a threshold is for, and for a threshold that cannot be applied."""
-    checks = []
-    for name, system, measure_name, value in options.fail_under:
-        measure = find_measure(measure_name, measures)
-        side = "above" if measure.lower_is_better else "below"
-        lacking = []
-        n_submitted = 0
-        for title, means in systems.items():
-            mean = means.get(measure.name, NO_MEAN)
-            # It may name a system of a submission, a submission, or a system of all submissions.
-            if not mean.is_submitted or system not in ("", title, *title.rsplit("/", 1)):
-                continue
-            n_submitted += 1
-            if mean.value is None:
-                lacking.append(title)
-                continue
-            is_worse = measure.direction * (mean.value - value) < -1e-9
-            shown = format_number(mean.value, measure.digits + 1)
-            line = f"{title}: {measure.title} {shown} is {side} {value:g}" if is_worse else ""
-            checks.append(Check(f"{name}: {title}", worse=line))
-        if not n_submitted:
-            checks.append(Check(name, worse=f"{name}: nothing was submitted for it"))
-        elif lacking and (needs_all or len(lacking) == n_submitted):
-            reason = f"cannot be compared: not measured for {shorten_names(lacking)}"
-            checks.append(Check(name, obstacle=f"{name}: {reason}"))
-    return checks
 
 
 class JudgeOptions(Options):
@@ -6492,41 +5704,44 @@ class JudgeOptions(Options):
 
     judge_model: str | None = option(
         None,
-        "use this model (default: that of the last results or, except in answers, of the journal, else "
-        f"{DEFAULT_JUDGE_MODEL})",
+        f"use this model (default: that of the journal's last reply, else {DEFAULT_JUDGE_MODEL})",
         "--model",
     )
     dry_run: bool = option(False, "show calls, tokens and price; send nothing")
     price: Sequence[float] | None = option(
         None, "dollars per million tokens, if unknown", nargs=2, type=parse_amount, metavar=("IN", "OUT")
     )
-    max_usd: float | None = option(None, "stop before it costs more", type=parse_amount, metavar="DOLLARS")
-    workers: int = option(8, "calls at a time (default: 8)", type=parse_workers, metavar="N")
+    max_usd: float | None = option(None, "stop before it costs more", metavar="DOLLARS")
+    workers: int = option(
+        8,
+        f"calls at a time, at most {MAX_WORKERS} (default: 8)",
+        type=functools.partial(parse_number, int, 1, MAX_WORKERS),
+        metavar="N",
+    )
     rpm: int | None = option(None, "requests per minute (default: learned)", metavar="N")
-    delay: float = option(0.0, "pause between calls (default: 0)", type=parse_amount, metavar="SECONDS")
     timeout: float = option(
-        TIMEOUT_S,
-        f"give a call up if nothing arrives for so long (default: {TIMEOUT_S:.0f})",
-        type=parse_seconds,
-        metavar="SECONDS",
+        TIMEOUT_S, f"give a call up if nothing arrives (default: {TIMEOUT_S:.0f})", metavar="SECONDS"
     )
     max_tokens: int | None = option(None, "most tokens of a reply (default: by model)", metavar="N")
     repeats: int = option(
         1,
-        "ask N times, at most 20, and use the mean (default: 1)",
-        type=parse_repeats,
+        f"ask N times, at most {MAX_REPEATS}, and use the mean (default: 1)",
+        type=functools.partial(parse_number, int, 1, MAX_REPEATS),
         metavar="N",
     )
     journal_only: bool = False  # whether nothing is sent even if there is a key
-    # Whether any model of the journal is used if none is named; otherwise names of files rest on the model.
-    follows_journal: ClassVar[bool] = True
+
+    @property
+    def journal_file(self) -> str:
+        """Return the path of the file that keeps the model's replies."""
+        raise NotImplementedError
 
 
 # ------------------------------------------------------------------ 11. A split's inputs
 
 # In: questions, corpus and predictions of a split, in this folder or of many submissions. Out: a Split with
-# the gold side, and Submissions with their Systems, each with warnings about its data. What is wrong with a
-# submission stays its own problem. Read first: Split, System, read_submissions; `check` is this section.
+# the gold side, and Submissions with their systems, each with warnings about its data. What is wrong with a
+# submission stays its own problem. Read first: Split, Submission, read_submissions; `check` is this section.
 
 LABELS_FILE = "{split}_labels.csv"
 OVERRIDES_FILE = "{split}_overrides.csv"
@@ -6534,10 +5749,8 @@ APPEAL_FILE = "{split}_appeal.txt"  # how to appeal, for the students' pages
 GRADED_FOLDER = "{split}_graded"
 LEADERBOARD_FILE = "{split}_leaderboard"
 GRADES_FILE = "{split}_grades.csv"
-HISTORY_FILE = f"{GRADED_FOLDER}/history.csv"
 JUDGEMENTS_FILE = "{split}_judgements.jsonl"
 SHOWN_FACETS = (*FACETS, "source")
-NUMBERED_ID = "q{:03d}"  # of a question without one, by its position
 FINAL_SYSTEM = "final"  # of a submission's systems the one that is its grade
 
 
@@ -6595,45 +5808,31 @@ class Split(NamedTuple):
         return self.others[doc_id]
 
 
-class Predictions(NamedTuple):
-    rows: dict[str, Prediction]
-    repeated: list[str]  # IDs that occur more than once: the last prediction counts
-    unknown: list[str]  # IDs that no question has; there may be millions
-    malformed: list[WarningRecord]
-
-
 class SubmittedSystem(NamedTuple):
     name: str
     submission: str  # "" in the current directory
     file: InputFile
-    predictions: Predictions
-    oddities: Sequence[WarningRecord]  # of the data
+    predictions: Mapping[str, Prediction]  # by question ID
+    n_loaded: int  # with those for IDs that no question has
+    warnings: Sequence[WarningRecord]
 
     @property
     def title(self) -> str:
         return join_folder(self.submission, self.name)
 
-    @property
-    def warnings(self) -> list[WarningRecord]:
-        return list_warnings(self.file.file, self.oddities)
-
     def predict(self, question: Question) -> Prediction:
-        return self.predictions.rows.get(question.question_id, NO_PREDICTION)
+        return self.predictions.get(question.question_id, NO_PREDICTION)
 
 
 class Submission(msgspec.Struct):
     """The systems in one folder, graded together. Its name is "" in the current directory."""
 
     name: str = ""
-    folder: str = ""  # is only read
+    folder: str = ""  # that has its files, which are only read
     output_folder: str = ""  # in the folder of the results, for its own results and pages
-    path: str = ""  # of the folder that was named; `folder` may be the only one in it
     names: list[str] = []  # of the systems to grade
-    files: dict[str, str] = {}  # the systems that it has -> the paths of their files
-    found: list[str] = []  # all files and folders in it
     systems: list[SubmittedSystem] = []
     problems: Problems = []  # each keeps one system out, and no other
-    notices: list[WarningRecord] = []  # about its folder
 
     @property
     def reasons(self) -> list[str]:
@@ -6646,7 +5845,7 @@ class Submission(msgspec.Struct):
 
     @property
     def warnings(self) -> list[WarningRecord]:
-        return [*self.notices, *flatten(system.warnings for system in self.systems)]
+        return list(flatten(system.warnings for system in self.systems))
 
     def name_page(self, split: Split) -> str:
         return f"{self.output_folder}/{split.name}_evaluation.html"
@@ -6681,10 +5880,8 @@ KIT_README = """\
 3. Save the answers here as `{split}_NAME_output.json`, by question ID. NAME is your system's name:
    `{"q001": {"answer": "It is.", "evidence_sentences": ["S1"], "retrieved_docs": ["doc"]}, "q002": ...}`
 4. Run `.venv/bin/python evaluation.py check {split}`, on Windows with `.venv\\Scripts\\python`. Nothing is
-   judged, sent or written.
-5. It names the file and the question of each problem, and warns of what would silently cost points.
-6. Correct your file, and check again.
-7. Hand in your file. If there are several, the system `final` is your grade.
+   judged, sent or written. It names each problem, and warns of what would silently cost points.
+5. Hand in your file. If there are several, the system `final` is your grade.
 
 ## How points are computed
 
@@ -6692,106 +5889,70 @@ KIT_README = """\
 """
 
 
-class CheckInputs(Command[None, None]):
+def check_inputs(options: CheckOptions, console: Console) -> int:
     """Check all input of a split: judge nothing, write nothing. Of the questions the texts are enough."""
-
-    options_type = CheckOptions
-    options: CheckOptions
-
-    def run(self, console: Console) -> int:
-        options = self.options
-        if options.student_kit:
-            return self.write_kit(options.student_kit, console)
-        problems: Problems = []
-        found = find_splits()
-        name = options.split
-        if name == SPLITS[0] and name not in found and len(found) == 1:
-            [name] = found  # as in a student kit
-        split = read_split(name, problems, is_check=True)
-        problems += find_renumbered(split, read_last_results(split))
-        if problems:
-            split = split._replace(questions=[])  # where some cannot be read, no ID is called unknown
-        submissions = read_submissions(split, options)
-        ungraded = list(flatten(submission.problems for submission in submissions))
-        has_any = any(submission.names for submission in submissions)
-        is_early = not (has_any or options.submissions)
-        if is_early:
-            console.note(*[problem.describe() for problem in ungraded])
-            console.print("no predictions yet")
-            ungraded = []
-        console.error(*shorten_problems([*problems, *ungraded]))
-        console.warn(*split.warnings, *warn_about_copies(submissions))
-        console.warn(*flatten(submission.warnings for submission in submissions))
-        console.warn(*check_order_and_citations(split, submissions))
-        for submission in submissions:
-            texts = {system.name: describe_submitted(split, system) for system in submission.systems}
-            for name in submission.names:
-                title = join_folder(submission.name, name)
-                console.print(escape_console(f"{title}: {texts.get(name, 'cannot be graded')}"))
-        if options.submissions:
-            n_graded = sum(bool(submission.systems) for submission in submissions)
-            console.print(f"{n_graded} can be graded, {len(submissions) - n_graded} cannot")
-        if problems or not (has_any or is_early) or (ungraded and not options.submissions):
-            console.error(f"error: problems in the input: {len(problems) + len(ungraded)}")
-            return EXIT_BAD_INPUT
-        return EXIT_INCOMPLETE if ungraded else EXIT_OK
-
-    def write_kit(self, folder: str, console: Console) -> int:
-        split = self.options.split
-        problems: Problems = []
-        questions, _ = read_questions(split, problems)
-        raise_problems(problems)
-        if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
-            raise UsageError(f"{folder} is not an empty folder: name another one, or move it away")
-        program = Path(__file__).resolve()
-        contents = {"evaluation.py": program.read_bytes}
-        contents |= {path.as_posix(): path.read_bytes for path in find_documents()}
-        rows = [{"question_id": row.question_id, "question": row.question} for row in questions]
-        lines = b"".join(encode_json(row) + b"\n" for row in rows)
-        contents[QUESTIONS_FILE.format(split=split)] = io.BytesIO(lines).read
-        header = program.read_text("utf-8").partition("# ///\n")[0]  # there may be no requirements.txt
-        needed = re.findall(r'"(.+?)"', header.partition("dependencies")[2])
-        contents["requirements.txt"] = "".join(f"{line}\n" for line in needed).encode
-        points = textwrap.fill(f"Points are 100 times the mean of all questions. {COMBINED_POINTS}", 100)
-        readme = KIT_README.replace("{split}", split).replace("{points}", points)
-        contents["README.md"] = readme.encode
-        files = [OutputFile(f"{folder}/{name}", render) for name, render in contents.items()]
-        _, is_written = write_outputs(files, console)
-        console.print(f"Student kit saved to: {escape_console(folder)}")
-        return EXIT_OK if is_written else EXIT_INCOMPLETE
+    if options.student_kit:
+        return write_kit(options.split, options.student_kit, console)
+    problems: Problems = []
+    split = read_split(options.split, problems, is_check=True)
+    if problems:
+        split = split._replace(questions=[])  # where some cannot be read, no ID is called unknown
+    submissions = read_submissions(split, options)
+    ungraded = list(flatten(submission.problems for submission in submissions))
+    has_any = any(submission.names for submission in submissions)
+    if not (has_any or options.submissions):
+        console.note(*[problem.describe() for problem in ungraded])
+        console.print("no predictions yet")
+        ungraded = []
+    console.error(*shorten_problems([*problems, *ungraded]))
+    console.warn(*split.warnings, *list_data_warnings(submissions))
+    console.print("\n".join(map(escape_console, describe_submissions(split, submissions))))
+    if problems or (ungraded and not (options.submissions and has_any)):
+        console.error(f"error: problems in the input: {len(problems) + len(ungraded)}")
+        return EXIT_BAD_INPUT
+    return decide_exit_code(not ungraded)
 
 
-def check_order_and_citations(split: Split, submissions: Iterable[Submission]) -> Iterator[WarningRecord]:
-    """Yield warnings about lists whose scores rise, and about documents without sentence IDs."""
-    for system in flatten(submission.systems for submission in submissions):
-        rising = find_rising_scores(read_file(system.file.file, []))
-        if rising:
-            what = "scores of retrieved_docs rise from first to last in all lists"
-            yield WarningRecord(what, rising, "the first document counts as the best", system.file.file)
-    plain = [doc_id for doc_id, document in split.documents.items() if document.state == "plain"]
-    if plain:
-        yield WarningRecord("text files of the corpus have no sentence IDs, so nobody can cite them", plain)
+def describe_submissions(split: Split, submissions: Sequence[Submission]) -> Iterator[str]:
+    """Yield what each system has answered and, of a class, how many submissions can be graded."""
+    for submission in submissions:
+        texts = {system.name: describe_submitted(split, system) for system in submission.systems}
+        for name in submission.names:
+            yield f"{join_folder(submission.name, name)}: {texts.get(name, 'cannot be graded')}"
+    if any(submission.name for submission in submissions):
+        n_graded = sum(bool(submission.systems) for submission in submissions)
+        yield f"{n_graded} can be graded, {len(submissions) - n_graded} cannot"
 
 
-def find_rising_scores(file: FileData) -> list[str]:
-    """Return the questions with retrieved documents, if the scores of all these rise from first to last."""
-    rising = []
-    for question_id, row in (parse_value(dict[str, Any], file, []) or {}).items():
-        documents = only_dict(row).get("retrieved_docs")
-        hits = list(map(only_dict, documents)) if isinstance(documents, list) else []
-        scores = [hit["score"] for hit in hits if is_number(hit.get("score"))]
-        is_ranked = all("rank" in hit for hit in hits)
-        if len(scores) < max(len(hits), 2) or is_ranked:
-            continue
-        if scores != sorted(scores) or scores[0] == scores[-1]:
-            return []
-        rising.append(question_id)
-    return rising
+def write_kit(split: str, folder: str, console: Console) -> int:
+    problems: Problems = []
+    questions, _ = read_questions(split, problems)
+    raise_problems(problems)
+    if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
+        raise UsageError(f"{folder} is not an empty folder: name another one, or move it away")
+    rows = [{"question_id": row.question_id, "question": row.question} for row in questions]
+    lines = b"".join(encode_json(row) + b"\n" for row in rows)
+    points = textwrap.fill(f"Points are 100 times the mean of all questions. {COMBINED_POINTS}", 100)
+    readme = KIT_README.replace("{split}", split).replace("{points}", points)
+    program = Path(__file__).resolve()
+    header = program.read_text("utf-8").partition("# ///\n")[0]  # there may be no requirements.txt
+    needed = re.findall(r'"(.+?)"', header.partition("dependencies")[2])
+    contents = {path.as_posix(): path.read_bytes for path in find_documents()}
+    contents |= {
+        "evaluation.py": program.read_bytes,
+        "requirements.txt": "".join(f"{line}\n" for line in needed).encode,
+        "README.md": readme.encode,
+        QUESTIONS_FILE.format(split=split): io.BytesIO(lines).read,
+    }
+    files = [OutputFile(f"{folder}/{name}", render) for name, render in contents.items()]
+    _, is_written = write_outputs(files, console)
+    console.print(f"Student kit saved to: {escape_console(folder)}")
+    return decide_exit_code(is_written)
 
 
 def describe_submitted(split: Split, system: SubmittedSystem) -> str:
     rows = {question.question_id: system.predict(question) for question in split.questions}
-    rows = rows or system.predictions.rows
+    rows = rows or dict(system.predictions)
     blank = [name for name, row in rows.items() if is_blank(row.answer)]
     n_cited = sum(bool(row.evidence_sentences) for row in rows.values())
     n_retrieved = sum(bool(row.retrieved_ids) for row in rows.values())
@@ -6860,7 +6021,7 @@ def read_questions(
         return [], file.source
     rows = parse_rows(OpenQuestion if is_open else Question, file, problems)
     for position, question in rows.items():
-        question.question_id = question.question_id or NUMBERED_ID.format(position)
+        question.question_id = question.question_id or f"q{position:03d}"
     return list(rows.values()), file.source
 
 
@@ -6868,47 +6029,33 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
     """Read the submission in each folder of --submissions, or the current directory. Raises UsageError."""
     submissions = [Submission(folder=options.root)]
     if options.submissions:
-        paths = [path for path in list_paths(options.submissions) if not is_hidden(Path(path).name)]
-        if not any(map(os.path.isdir, paths)):
-            raise UsageError(f"--submissions: not a folder: {shorten_names(options.submissions)}")
-        names = name_submissions(paths)
-        graded = GRADED_FOLDER.format(split=split.name)
-        folders = [join_folder(graded, make_safe_name(name)) for name in names]
-        submissions = list(map(Submission, names, paths, folders, paths))
+        submissions = list_submissions(split, options.submissions)
     for submission in submissions:
         try:
-            read_submission(split, submission, options)
+            read_submission(split, submission, options.systems)
         except InputError as error:
             submission.problems += error.records
+        except OSError as error:
+            submission.problems.append(Problem(submission.folder, f"cannot be read: {error.strerror}"))
     return submissions
 
 
-def find_struck(submissions: Sequence[Submission]) -> list[str]:
-    """Return the IDs without a question that most submissions answer: questions that were struck.
-
-    A system that has fewer predictions for questions than for other IDs is about something else.
-    """
-    owners: dict[str, set[str]] = defaultdict(set)
-    for submission in submissions:
-        for system in submission.systems:
-            if len(system.predictions.rows) > len(system.predictions.unknown):
-                for oddity in system.oddities:
-                    if oddity.kind == UNKNOWN_ID:
-                        for name in oddity.cases:
-                            owners[name].add(submission.name)
-    least = max(MIN_ALIKE, len(submissions) / 2)
-    return sorted(name for name, names in owners.items() if len(names) >= least)
-
-
-def forgive_struck(submission: Submission, struck: Collection[str]) -> None:
-    """Take answers to questions that are not graded any more from what is odd about a submission."""
-    for index, system in enumerate(submission.systems):
-        oddities = []
-        for oddity in system.oddities:
-            if oddity.kind == UNKNOWN_ID:
-                oddity = oddity._replace(cases=[name for name in oddity.cases if name not in struck])
-            oddities.append(oddity)
-        submission.systems[index] = system._replace(oddities=oddities)
+def list_submissions(split: Split, patterns: Sequence[str]) -> list[Submission]:
+    """Return a submission for each folder, named like it. Raises UsageError, also for equal names."""
+    paths = [path for path in list_paths(patterns) if not is_hidden(Path(path).name)]
+    if not any(map(os.path.isdir, paths)):
+        raise UsageError(f"--submissions: not a folder: {shorten_names(patterns)}")
+    submissions = []
+    first_paths: dict[str, str] = {}
+    for path in paths:
+        name = show_name(os.path.basename(os.path.abspath(path)))
+        output_name = make_safe_name(name)
+        first_path = first_paths.setdefault(fold_text(output_name), path)
+        if first_path != path:
+            raise UsageError(f"--submissions: equal names: {first_path}, {path}: rename one of them")
+        output_folder = join_folder(GRADED_FOLDER.format(split=split.name), output_name)
+        submissions.append(Submission(name, path, output_folder))
+    return submissions
 
 
 def is_hidden(name: str) -> bool:
@@ -6916,33 +6063,9 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name.casefold() in ("__macosx", "desktop.ini", "thumbs.db")
 
 
-def name_submissions(paths: Sequence[str]) -> list[str]:
-    """Return the submissions' names: the folder's own, after those of its parents if it repeats.
-
-    Raises UsageError if names repeat nevertheless: each is that of a folder on any system.
-    """
-    absolute = [Path(os.path.abspath(path)) for path in paths]
-    parent = os.path.commonpath([path.parent for path in absolute])
-    names = [show_name(path.name) for path in absolute]
-    repeated = find_repeated(map(fold_folder, names))
-    for index, path in enumerate(absolute):
-        if fold_folder(names[index]) in repeated:
-            names[index] = "-".join(map(show_name, path.relative_to(parent).parts))
-    repeated = find_repeated(map(fold_folder, names))
-    if repeated:
-        equal = [path for path, name in zip(paths, names, strict=True) if fold_folder(name) == repeated[0]]
-        raise UsageError(f"--submissions: equal names: {shorten_names(equal)}: rename all but one")
-    return names
-
-
 def show_name(name: str) -> str:
     """Return the name of a file as it is shown everywhere, with composed letters."""
     return escape_console(unicodedata.normalize("NFC", name))
-
-
-def fold_folder(name: str) -> str:
-    """Return what two names have in common if their folders are the same where capitals do not count."""
-    return fold_text(make_safe_name(name))
 
 
 def make_safe_name(text: str) -> str:
@@ -6950,94 +6073,51 @@ def make_safe_name(text: str) -> str:
     return re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(text).strip(" .")) or "_"
 
 
-def read_submission(split: Split, submission: Submission, options: InputOptions) -> None:
-    """Read the systems in a submission's folder, or those of --systems. Raises InputError if it has none."""
+def read_submission(split: Split, submission: Submission, chosen: Sequence[str] | None) -> None:
+    """Read the chosen systems of a submission, or all. Raises InputError and OSError if it has none."""
+    expected = PREDICTIONS_FILE.format(split=split.name, system="NAME")
     if submission.name:
-        open_folder(submission, split)
-    submission.files = find_systems(submission.folder, split.name)
-    submission.names = list(submission.files)
-    if options.systems:
-        submission.names = sorted(set(options.systems), key=compute_system_order)
-    elif submission.name and not submission.files:
-        raise InputError([Problem(submission.folder, explain_no_predictions(submission, split))])
-    elif submission.name and len(submission.files) > MAX_SYSTEMS:
-        what = f"{len(submission.files)} systems, more than {MAX_SYSTEMS}: choose with --systems"
+        submission.folder = find_inner_folder(submission.folder, split.name)
+    files = find_systems(submission.folder, split.name)
+    submission.names = sorted(set(chosen), key=compute_system_order) if chosen else list(files)
+    if submission.name and not submission.names:
+        found = sorted(name for name in os.listdir(submission.folder) if not is_hidden(name))
+        what = f"no predictions: expected {expected}, found {shorten_names(found) or 'nothing'}"
         raise InputError([Problem(submission.folder, what)])
-    beside = find_files_beside(split, submission)
-    if beside:
-        kind = f"files beside, not graded: {shorten_names(beside)}"
-        submission.notices.append(WarningRecord(kind, file=submission.folder))
+    if submission.name and not chosen and len(files) > MAX_SYSTEMS:
+        what = f"{len(files)} systems, more than {MAX_SYSTEMS}: choose with --systems"
+        raise InputError([Problem(submission.folder, what)])
     for name in submission.names or ["*"]:  # if there is none, reading says that
-        read_system(split, submission, name)
+        usual = os.path.join(submission.folder, PREDICTIONS_FILE.format(split=split.name, system=name))
+        try:
+            submission.systems.append(read_system(split, submission, name, files.get(name, usual)))
+        except InputError as error:
+            submission.problems += error.records
 
 
-def open_folder(submission: Submission, split: Split) -> None:
-    """Find the folder that has the submission's files, and list them. Raises InputError if that fails."""
-    folder = submission.folder
-    form = PREDICTIONS_FILE.format(split=split.name, system="*")
+def find_inner_folder(folder: str, split: str) -> str:
+    """Return the folder that has predictions: this one, or else the only one in it, as after unzipping."""
     if os.path.islink(folder):
         raise InputError([Problem(folder, "a link: put the folder itself here")])
-    try:
-        submission.folder, submission.found = find_inner_folder(folder)
-        if find_files(submission.folder, form):
-            return
-        paths = [f"{submission.folder}/{name}" for name in submission.found]
-        inner = [
-            find_inner_folder(path)[0] for path in paths if os.path.isdir(path) and not os.path.islink(path)
-        ]
-        filled = [path for path in inner if find_files(path, form)]
-        if filled:
-            submission.folder, submission.found = find_inner_folder(filled[0])
-    except OSError as error:
-        raise InputError([Problem(folder, f"cannot be read: {error.strerror}")]) from error
-    if len(filled) > 1:
-        kind = f"predictions in {len(filled)} folders, of which the first is graded"
-        advice = "name each of them, if they are several submissions"
-        submission.notices.append(WarningRecord(kind, advice=advice, file=submission.folder))
+    paths = [f"{folder}/{name}" for name in os.listdir(folder) if not is_hidden(name)]
+    inner = [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
+    has_files = find_files(folder, PREDICTIONS_FILE.format(split=split, system="*"))
+    return folder if has_files or len(inner) != 1 else inner[0]
 
 
-def find_inner_folder(folder: str) -> tuple[str, list[str]]:
-    """Return the folder, or its only content if that is one, as after a zip was unpacked, and what it has."""
-    while True:
-        names = sorted(name for name in os.listdir(folder) if not is_hidden(name))
-        inner = f"{folder}/{names[0]}" if len(names) == 1 else ""
-        if not os.path.isdir(inner) or os.path.islink(inner):
-            return folder, names
-        folder = inner
-
-
-def explain_no_predictions(submission: Submission, split: Split) -> str:
-    folder = submission.folder
-    expected = PREDICTIONS_FILE.format(split=split.name, system="NAME")
-    found = shorten_names(submission.found) or "nothing"
-    advice = f": did you mean {folder}/*?" if find_files(folder, "*/") else ""
-    return f"no predictions: expected {expected}, found {found}{advice}"
-
-
-def read_system(split: Split, submission: Submission, name: str) -> None:
-    """Add a system to its submission, or what is wrong with its file to the submission's problems."""
-    usual = os.path.join(submission.folder, PREDICTIONS_FILE.format(split=split.name, system=name))
-    path = submission.files.get(name, usual)
+def read_system(split: Split, submission: Submission, name: str, path: str) -> SubmittedSystem:
+    """Read a system's predictions, and what is odd about them. Raises InputError."""
     if submission.name and not is_inside(submission.folder, path):
-        submission.problems.append(Problem(path, "a link out of the submission's folder"))
-        return
+        raise InputError([Problem(path, "a link out of the submission's folder")])
     problems: Problems = []
     pattern = PREDICTIONS_FILE.format(split=split.name, system="NAME")
     file = read_file(path, problems, pattern, MAX_SUBMISSION_BYTES if submission.name else MAX_FILE_BYTES)
-    if not problems:
-        known = {question.question_id for question in split.questions}
-        predictions = parse_predictions(file, known, problems)
-    submission.problems += problems
-    if not problems:
-        oddities = check_predictions(file, split, predictions)
-        submission.systems.append(SubmittedSystem(name, submission.name, file.source, predictions, oddities))
-
-
-def find_files_beside(split: Split, submission: Submission) -> list[str]:
-    """Return the files that a student may have meant: copies of predictions, and archives."""
-    graded = set(map(os.path.basename, submission.files.values()))
-    pattern = rf"{re.escape(split.name)}_.+_output|(?i:\.(zip|7z|rar|tar|t?gz)$)"
-    return [name for name in submission.found if name not in graded and re.search(pattern, name)]
+    raise_problems(problems)
+    malformed: list[WarningRecord] = []
+    rows, names = parse_predictions(file, split, malformed)
+    warnings = list_warnings(path, [*malformed, *check_predictions(file, split, rows, names)])
+    n_unknown = sum(name not in rows for name in names)
+    return SubmittedSystem(name, submission.name, file.source, rows, len(rows) + n_unknown, warnings)
 
 
 def compute_system_order(name: str) -> tuple[bool, str]:
@@ -7055,53 +6135,42 @@ def find_systems(folder: str, split: str) -> dict[str, str]:
     return {show_name(name): paths[name] for name in names}
 
 
-def parse_predictions(file: FileData, known: Collection[str], problems: Problems) -> Predictions:
-    """Decode the predictions for known questions, or without questions all; others are only counted."""
-    unreadable: Problems = []
-    not_given: Problems = []
-    listed: list[str] = []
-    parse = functools.partial(parse_prediction, unreadable, not_given, listed)
+def parse_predictions(
+    file: FileData, split: Split, malformed: list[WarningRecord]
+) -> tuple[dict[str, Prediction], list[str]]:
+    """Return the predictions for known questions, or without questions all; and all IDs. Raises InputError.
+
+    Rows and fields that are malformed count as blank, and are added to `malformed`.
+    """
+    known = {question.question_id for question in split.questions}
+    rows: Problems = []
+    fields: Problems = []
     try:
-        rows, names = parse_members(Prediction, file, known, parse)
+        parsed = parse_members(Prediction, file, known, functools.partial(parse_prediction, rows, fields))
     except JSON_ERRORS as error:
         problem = describe_fault(error, JsonRow(file.name, None))
         if file.text.lstrip().startswith("["):
             text = 'expected an object by question ID, {"q001": {...}, ...}, got a list'
             problem = Problem(file.name, text)
-        problems.append(problem)
-        return Predictions({}, [], [], [])
-    unknown = [name for name in names if known and name not in known]
-    repeated = [name for name in find_repeated(names) if not known or name in known]
-    malformed = [
-        WarningRecord("predictions that cannot be read, counted as blank", describe_within(unreadable)),
-        WarningRecord(
-            "fields that cannot be read, counted as not given", describe_within(not_given), is_misread=True
-        ),
-        WarningRecord("IDs in one text, read as several", listed, "write a list"),
-    ]
-    return Predictions(rows, repeated, unknown, malformed)
+        raise InputError([problem]) from error
+    for kind, problems in {
+        "predictions that cannot be read, counted as blank": rows,
+        "fields that cannot be read, counted as not given": fields,
+    }.items():
+        cases = [problem._replace(file="").describe() for problem in problems]
+        malformed.append(WarningRecord(kind, cases, is_misread=True))
+    return parsed
 
 
-def describe_within(problems: Problems) -> list[str]:
-    return [problem._replace(file="").describe() for problem in problems]
-
-
-def parse_prediction(
-    unreadable: Problems, not_given: Problems, listed: list[str], row: JsonRow
-) -> Prediction:
-    """Return a prediction without its malformed fields. A text of several IDs is read as a list."""
+def parse_prediction(bad_rows: Problems, bad_fields: Problems, row: JsonRow) -> Prediction:
+    """Return a prediction without its malformed fields."""
     if not isinstance(row.data, dict):
-        return parse_row(Prediction, row, unreadable) or Prediction()
-    fields = {}
+        return parse_row(Prediction, row, bad_rows) or Prediction()
+    fields: Fields = {}
     for field in Prediction.__struct_fields__:
-        if field not in row.data:
-            continue
-        value = row.data[field]
-        if field in ("evidence_sentences", "retrieved_docs") and isinstance(value, str):
-            value = [name for name in re.split(r"[\s,;]+", value) if name]
-            listed.append(f"{row.key}: {field}")
-        if parse_row(Prediction, row._replace(data={field: value}), not_given):
-            fields[field] = value
+        own = row._replace(data={field: row.data.get(field)})
+        if parse_row(Prediction, own, bad_fields):
+            fields |= own.data
     return convert_value(Prediction, fields)
 
 
@@ -7112,13 +6181,7 @@ FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters onl
     "evidence_sentences": "evidencesentences evidence sentenceids citedsentences cited citations",
     "retrieved_docs": "retrieveddocs retrievedids retrieved retrieval documents docs docids",
 }
-
-# Kinds of warning that a teacher should see first: see list_concerns. BROAD is one, as evidence is a recall.
 UNKNOWN_ID = "predictions for IDs that no question has"
-QUESTION_FORM = "IDs unlike those of the questions, counted as misses"
-DOCUMENT_FORM = "retrieved IDs unlike those of the documents"
-SENTENCE_FORM = "cited IDs unlike those of the sentences"
-BROAD = "more than half of the documents' sentences cited on average"
 
 
 def fold_text(text: str) -> str:
@@ -7165,54 +6228,50 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
     return list_warnings(split.file.file, itertools.starmap(WarningRecord, warnings.items()))
 
 
-def check_predictions(file: FileData, split: Split, predictions: Predictions) -> list[WarningRecord]:
+def check_predictions(
+    file: FileData, split: Split, rows: Mapping[str, Prediction], names: Sequence[str]
+) -> list[WarningRecord]:
     """Return each thing that may be odd about a system's predictions, with or without cases."""
-    rows = predictions.rows
+    answers = {row.answer.strip() for row in rows.values()}
+    alike = list(rows) if len(rows) >= MIN_ALIKE and len(answers) == 1 else []
+    what = "all answers are blank" if all(map(is_blank, answers)) else "all answers are the same"
+    long = [name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS]
     return [
-        *check_prediction_ids(split, predictions),
+        *check_question_ids(split, rows, names),
         *check_documents(split, rows),
         *check_citations(split, rows),
-        WarningRecord(BROAD, find_broad_citations(split, rows), "cite those that support the answer"),
-        *check_answers(rows),
-        *find_misspelt_fields(file, predictions),  # last, as there may be many
+        WarningRecord(what, alike),
+        WarningRecord(f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off", long),
+        *find_misspelt_fields(file, rows),  # last, as there may be many
     ]
 
 
-def check_prediction_ids(split: Split, predictions: Predictions) -> list[WarningRecord]:
-    swapped = []
-    lacking = []
-    for question in split.questions:
-        prediction = predictions.rows.get(question.question_id)
-        if prediction is None:
-            lacking.append(question.question_id)
-        elif prediction.question not in ("", question.question):
-            text = fold_text(prediction.question)
-            if text and text != fold_text(question.question):
-                swapped.append(question.question_id)
-    forms = match_forms(predictions.unknown[: 2 * len(split.questions)], lacking, fold_id)
+def check_question_ids(
+    split: Split, rows: Mapping[str, Prediction], names: Sequence[str]
+) -> list[WarningRecord]:
+    questions = {question.question_id: question.question for question in split.questions}
+    unknown = [name for name in names if questions and name not in questions]  # there may be millions
+    lacking = [name for name in questions if name not in rows]
+    forms = match_forms(unknown[: 2 * len(questions)], lacking, fold_id)
     renamed = [f"{name} for {question_id}" for name, question_id in forms.items()]
     meant = set(forms.values())
-    missing = [name for name in lacking if name not in meant]
-    unknown = [name for name in predictions.unknown if name not in forms]
+    swapped = []
+    for name, row in rows.items():
+        asked = questions.get(name, row.question)
+        if row.question != asked and fold_text(row.question) not in ("", fold_text(asked)):
+            swapped.append(name)
+    repeated = find_repeated(name for name in names if name in rows)
+    form = "IDs unlike those of the questions, counted as misses"
     return [
-        *predictions.malformed,
-        WarningRecord("IDs that occur more than once, the last counts", predictions.repeated),
-        WarningRecord(QUESTION_FORM, renamed, "write them as in the questions file"),
-        WarningRecord("questions without a prediction, counted as misses", missing),
-        WarningRecord(UNKNOWN_ID, unknown),
+        WarningRecord("IDs that occur more than once, the last counts", repeated),
+        WarningRecord(form, renamed, "write them as in the questions file", is_misread=True),
+        WarningRecord(
+            "questions without a prediction, counted as misses",
+            [name for name in lacking if name not in meant],
+        ),
+        WarningRecord(UNKNOWN_ID, [name for name in unknown if name not in forms]),
         WarningRecord("predictions with another text than the question's", swapped),
     ]
-
-
-def check_answers(rows: Mapping[str, Prediction]) -> list[WarningRecord]:
-    first_answer = next((row.answer.strip() for row in rows.values()), "")
-    is_alike = all(row.answer.strip() == first_answer for row in rows.values())
-    alike = list(rows) if len(rows) >= MIN_ALIKE and is_alike else []
-    equal = WarningRecord("all answers are the same", alike, "check the system that gave them")
-    if is_blank(first_answer):
-        equal = WarningRecord("all answers are blank", alike, "fill in `answer` if it is to be scored")
-    cut = [name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS]
-    return [equal, WarningRecord(f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off", cut)]
 
 
 def match_forms(names: Iterable[str], known: Iterable[str], fold: Callable[[str], str]) -> dict[str, str]:
@@ -7243,20 +6302,20 @@ def strip_path_and_suffix(doc_id: str) -> str:
 
 
 def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
-    corpus = os.path.join(split.root, CORPUS_DIR)
     retrieved = dict.fromkeys(flatten(row.retrieved_ids for row in rows.values()))
     unknown = [name for name in retrieved if name not in split.documents]
-    matches = match_forms(unknown, split.documents, strip_path_and_suffix)
     similar = []
-    for name, doc_id in matches.items():
-        # With gold only its documents are known: an ID with another folder may be that of another document,
-        # unless no gold document was retrieved.
-        is_sure = "/" not in name or not split.has_gold or len(unknown) == len(retrieved)
-        if is_sure and not any(os.path.lexists(f"{corpus}/{name}{suffix}") for suffix in DOCUMENT_SUFFIXES):
-            similar.append(f"{name} for {doc_id}")
-    others = [name for name in unknown if name not in matches]
+    others = []
+    matches = match_forms(unknown, split.documents, strip_path_and_suffix)
+    for name in unknown:
+        if name not in matches:
+            others.append(name)
+        elif split.find_document(name).state == "missing":
+            similar.append(f"{name} for {matches[name]}")
+    advice = "write them as in the corpus"
     return [
-        WarningRecord(DOCUMENT_FORM, similar, "write them as in the corpus"),
+        WarningRecord("retrieved IDs unlike those of the documents", similar, advice, is_misread=True),
+        # With gold, only its documents are known.
         WarningRecord("retrieved IDs that no document of the corpus has", [] if split.has_gold else others),
     ]
 
@@ -7264,146 +6323,426 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
 def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
     unknown: list[str] = []
     similar: list[str] = []
-    questions = {question.question_id: question for question in split.questions}
-    everywhere = set(flatten(document.sentences or () for document in split.documents.values()))
-    for question_id, row in rows.items():
-        question = questions.get(question_id)
+    for question in split.questions:
+        row = rows.get(question.question_id, NO_PREDICTION)
         gold = split.find_gold(question).sentences or {}
         if all(map(gold.__contains__, row.evidence_sentences)):
             continue  # as nearly always; no other document need be read
-        names = set(row.evidence_sentences).difference(gold)
-        gold_ids = question.gold_ids if question else []
-        documents = list(map(split.find_document, dict.fromkeys([*gold_ids, *row.retrieved_ids])))
+        ids = dict.fromkeys([*question.gold_ids, *row.retrieved_ids])
+        documents = list(map(split.find_document, ids)) or list(split.documents.values())
         known = set(flatten(document.sentences or () for document in documents))
-        names -= known
-        forms = match_forms(sorted(names), gold if gold_ids else known, fold_id)
+        names = sorted(set(row.evidence_sentences).difference(known))
+        forms = match_forms(names, gold or known, fold_id)
         similar += [f"{name} for {form}" for name, form in forms.items()]
-        if not documents or any(document.sentences is None for document in documents):
-            # They may be of a document that is not there; without gold none is missing
-            names = set() if split.has_gold else names - everywhere
-        unknown += [f"{name} of {question_id}" for name in sorted(names)]
+        # They may be of a document that is not in the corpus, unless all of it is looked at.
+        if not ids or all(document.sentences is not None for document in documents):
+            unknown += [f"{name} of {question.question_id}" for name in names]
     n_cited = sum(len(row.evidence_sentences) for row in rows.values())
     if 2 * len(similar) >= max(n_cited, 1):  # their form is the problem, and not each of them
         cases = list(dict.fromkeys(similar))
-        return [WarningRecord(SENTENCE_FORM, cases, "write them as in the documents")]
+        advice = "write them as in the documents"
+        return [WarningRecord("cited IDs unlike those of the sentences", cases, advice, is_misread=True)]
     return [WarningRecord("cited IDs that neither the gold document nor a retrieved one has", unknown)]
 
 
-def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[str]:
-    """Return the answers that cite more than half of their document, if that is so on average."""
-    sizes = [len(document.sentences) for document in split.documents.values() if document.sentences]
-    most = max((len(row.evidence_sentences) for row in rows.values()), default=0)
-    if 2 * most <= min(sizes, default=0):
-        return []  # as nearly always
-    shares: dict[str, float] = {}
-    for question in split.questions:
-        row = rows.get(question.question_id, NO_PREDICTION)
-        sentences = split.find_document(question.doc_id or "".join(row.retrieved_ids[:1])).sentences or {}
-        # A short document, or one that is mostly gold, says nothing.
-        enough = max(MIN_ALIKE, 2 * len(question.evidence_sentences))
-        if row.evidence_sentences and len(sentences) >= enough:
-            cited = sentences.keys() & row.evidence_sentences
-            shares[question.question_id] = len(cited) / len(sentences)
-    names = [f"{100 * share:.0f} % for {question_id}" for question_id, share in shares.items() if share > 0.5]
-    return names if 2 * sum(shares.values()) > len(shares) else []
-
-
-class Copies(NamedTuple):
-    """Groups of systems, by title, of which each has systems of several submissions."""
-
-    equal: list[list[str]]  # all predictions are the same
-    alike: list[list[str]]  # all citations are the same
-
-
-def find_copies(submissions: Sequence[Submission]) -> Copies:
-    """Find equal systems. Equal rankings are common, as teams share a retriever: they are not compared."""
-    predictions: dict[str, list[SubmittedSystem]] = defaultdict(list)
-    citations: dict[str, list[SubmittedSystem]] = defaultdict(list)
-    for submission in submissions if len(submissions) > 1 else ():
-        for system in submission.systems:
-            rows = sorted(system.predictions.rows.items())
-            content = [
-                [name, row.answer.strip(), row.evidence_sentences, row.retrieved_ids] for name, row in rows
-            ]
-            cited = [
-                [name, sorted(set(row.evidence_sentences))] for name, row in rows if row.evidence_sentences
-            ]
-            if content:
-                predictions[hash_json(content)].append(system)
-            if len(cited) >= MIN_CITED:
-                citations[hash_json(cited)].append(system)
-    return Copies(list_shared(predictions.values()), list_shared(citations.values()))
-
-
-def list_shared(groups: Iterable[Sequence[SubmittedSystem]]) -> list[list[str]]:
-    shared = []
-    for group in groups:
-        if len({system.submission for system in group}) > 1:
-            shared.append([system.title for system in group])
-    return shared
-
-
-def warn_about_copies(submissions: Sequence[Submission]) -> list[WarningRecord]:
-    """Return warnings about equal predictions, and about equal citations where the answers are not equal."""
-    copies = find_copies(submissions)
-    alike = [titles for titles in copies.alike if titles not in copies.equal]
-    lines = [f"equal predictions: {', '.join(titles)}" for titles in copies.equal]
-    lines += [f"the same citations in all questions: {', '.join(titles)}" for titles in alike]
-    return list(map(WarningRecord, lines))
-
-
-def find_misspelt_fields(file: FileData, predictions: Predictions) -> list[WarningRecord]:
-    lacking = set()
-    for question_id, row in predictions.rows.items():
+def find_misspelt_fields(file: FileData, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
+    """Return a warning for each field that is like a known one which the row does not have."""
+    lacking = []
+    for question_id, row in rows.items():
         if not (row.answer and row.evidence_sentences and row.retrieved_docs):
-            lacking.add(question_id)
-    members: dict[str, Any] = {}
-    if lacking:
-        members, _ = parse_members(msgspec.Raw, file, lacking, attrgetter("data"))
-    decoder = msgspec.json.Decoder(
-        dict[str, msgspec.Raw]
-    )  # of names alone, as nearly all rows have right ones
-    right_names = set(Prediction.__struct_fields__)
-    rows = {}
-    for name, row in members.items():
-        if isinstance(row, msgspec.Raw):
-            with suppress(msgspec.DecodeError):  # no object
-                if not right_names.issuperset(decoder.decode(row)):
-                    rows[name] = msgspec.json.decode(row)
-        else:
-            rows[name] = only_dict(row)
+            lacking.append(question_id)
+    if not lacking:
+        return []
+    first, _ = parse_members(dict[str, Any], file, lacking[:SAMPLE_SIZE], lambda row: only_dict(row.data))
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
-    return find_unknown_fields(rows, known, "predictions")
-
-
-def find_unknown_fields(
-    rows: Mapping[str, Mapping[str, Any]], known: Mapping[str, str], noun: str
-) -> list[WarningRecord]:
-    """Return a warning for each field like a known one, which maps what it may be called to its name."""
-    cases: dict[tuple[str, str], list[str]] = defaultdict(list)
-    meant = dict.fromkeys(known.values(), "")  # by name of a field, "" if it means no other one
-    for place, fields in rows.items():
+    places: dict[tuple[str, str], list[str]] = defaultdict(list)
+    meant: dict[str, str] = {}
+    for place, fields in first.items():
         for name, value in itertools.islice(fields.items(), SAMPLE_SIZE):
             if name not in meant:
                 text = re.sub(r"[\W_]", "", name).lower()
                 similar = difflib.get_close_matches(text, known, n=1, cutoff=0.82)
-                meant[name] = known[similar[0]] if similar else ""
-            if meant[name] and value and not fields.get(meant[name]):
-                kind = f'{noun} with the unknown field "{cut_text(name)}"'
-                cases[kind, f'did you mean "{meant[name]}"?'].append(place)
+                meant[name] = known[similar[0]] if similar else name
+            if value and not fields.get(meant[name]):
+                places[name, meant[name]].append(place)
     warnings = []
-    for (kind, advice), places in cases.items():
-        warnings.append(WarningRecord(kind, places, advice, is_misread=True))
+    for (name, field), cases in places.items():
+        kind = f'predictions with the unknown field "{cut_text(name)}"'
+        warnings.append(WarningRecord(kind, cases, f'did you mean "{field}"?', is_misread=True))
     return warnings
+
+
+def list_data_warnings(submissions: Sequence[Submission]) -> list[WarningRecord]:
+    """Return the warnings about all submissions; about IDs that no question has once for a class."""
+    warnings = []
+    unknown = []
+    for warning in flatten(submission.warnings for submission in submissions):
+        if warning.kind == UNKNOWN_ID and len(submissions) > 1:
+            unknown.append(f"{warning.cases[0]} in {warning.file}")
+        else:
+            warnings.append(warning)
+    if unknown:
+        advice = "if a question was struck, all others need a question_id"
+        warnings.append(WarningRecord(f"{UNKNOWN_ID}, in files", unknown, advice))
+    equal = find_equal(submissions)
+    return warnings + [WarningRecord(f"equal predictions: {', '.join(titles)}") for titles in equal]
+
+
+def find_equal(submissions: Sequence[Submission]) -> list[list[str]]:
+    """Return the titles of systems of different submissions whose predictions are all equal."""
+    groups: dict[str, list[SubmittedSystem]] = defaultdict(list)
+    for system in flatten(submission.systems for submission in submissions):
+        rows = [
+            [name, row.answer.strip(), row.evidence_sentences, row.retrieved_ids]
+            for name, row in sorted(system.predictions.items())
+        ]
+        if rows and len(submissions) > 1:
+            groups[hash_json(rows)].append(system)
+    equal = []
+    for group in groups.values():
+        if len({system.submission for system in group}) > 1:
+            equal.append([system.title for system in group])
+    return equal
 
 
 # ------------------------------------------------------------------ 12. Grading a split
 
-# In: a Split and its Submissions. Out: each System's answers with their scores, the means, comparisons and
-# changes since a baseline, and the results file. Read first: GradeSplit, then Criterion: whatever a judge
-# decides about an answer is one, and results, rows, reports and the baseline follow from its row.
+# The main job. In: a split and its submissions. Out: results, reports, and the board and grades of a class.
+# grade_split is the whole way, and its steps follow in their order. Below stand the measures, an answer and
+# its scores, what is judged, the results file, and the baseline. Read first: grade_split, then Criterion:
+# whatever a judge decides about an answer is one.
 
-# A measure's name is also the field that has its score in the rows of the results file.
+LABEL_SHEET_ROWS = 30
+
+
+class SplitOptions(InputOptions, JudgeOptions, GateOptions):
+    group = "grading"
+
+    judge: Sequence[str] | None = option(
+        None, "judge these systems (default: all but simple; of submissions all)", nargs="*"
+    )
+    criteria: Sequence[CriterionValue] = option(
+        (), "also judge support (by citations), polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
+    )
+    overrides: str | None = option(
+        None,
+        f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there): question_id, answer_id, "
+        "score and reason; perhaps submission, system and criterion",
+        metavar="FILE",
+    )
+    label_sheet: int | None = option(
+        None,
+        f"only write {LABELS_FILE}, for people to score N answers in (default: {LABEL_SHEET_ROWS})",
+        nargs="?",
+        const=LABEL_SHEET_ROWS,
+        metavar="N",
+    )
+    out: str | None = option(
+        None, "write results, pages and grades into this folder (default: this one)", metavar="DIR"
+    )
+    functions: Mapping[str, OwnMeasure] = MappingProxyType({})
+
+    @property
+    def journal_file(self) -> str:
+        return os.path.join(self.root, JUDGEMENTS_FILE.format(split=self.split))
+
+    def asks_about(self, system: System[SplitAnswer]) -> bool:
+        if self.judge is None:
+            return bool(self.submissions) or system.name not in UNJUDGED_SYSTEMS
+        return system.name in self.judge or system.title in self.judge
+
+
+class SplitInputs(NamedTuple):
+    """What there is to grade, with what people and earlier runs say about it."""
+
+    options: SplitOptions
+    split: Split
+    submissions: Sequence[Submission]  # without --submissions the current directory is the only one
+    study: Study[SplitAnswer]
+    people: People
+    last: Mapping[str, LastGrade]  # the grades of the last run, by submission
+    runs: Mapping[str, EarlierRun]  # the baseline of each system
+
+    @property
+    def problems(self) -> Problems:
+        return list(flatten(submission.problems for submission in self.submissions))
+
+    @property
+    def is_complete(self) -> bool:
+        return not (self.people.rejected or self.problems)
+
+
+class GradedSubmission(NamedTuple):
+    submission: Submission
+    systems: Sequence[SplitSystem]
+    differences: Sequence[Difference] = ()
+
+    @property
+    def name(self) -> str:
+        return self.submission.name
+
+
+class GradedSplit(NamedTuple):
+    inputs: SplitInputs
+    session: Session  # without a model if nothing is judged
+    submissions: Sequence[GradedSubmission]
+    changes_since: Mapping[str, ChangesSince]
+    checks: list[Check]
+
+    @property
+    def systems(self) -> list[SplitSystem]:
+        return list(flatten(submission.systems for submission in self.submissions))
+
+    @property
+    def is_complete(self) -> bool:
+        cases = itertools.product(self.systems, self.inputs.split.criteria)
+        is_judged = not any(system.find_missing(criterion) for system, criterion in cases)
+        return is_judged and self.inputs.is_complete
+
+
+def grade_split(options: SplitOptions, console: Console) -> int:
+    """Grade the outputs of question-answering systems against a gold set."""
+    inputs = read_split_inputs(options)
+    console.warn(*inputs.split.warnings, *inputs.people.warnings)
+    console.warn(*list_data_warnings(inputs.submissions), *shorten_problems(inputs.problems))
+    if options.label_sheet and not options.dry_run:
+        return write_label_sheet(inputs, options.label_sheet, console)
+    assignment = Assignment(list_requests(inputs.study), options)
+    if options.dry_run:
+        return print_plan(assignment, console, is_complete=inputs.is_complete)
+    scored = score_retrieval_and_citations(inputs)
+    if options.submissions:
+        return grade_class(scored, assignment, console)
+    with ask_model(assignment, console) as (outcomes, session):  # locks the journal until all is written
+        graded = grade_submissions(scored, outcomes, session)
+        files, is_written = write_outputs(list_split_files(graded), console)
+    console.print(render_split(graded))
+    print_saved(files, "Evaluation results", console)
+    print_end(session, list_split_remarks(graded), console, graded.checks)
+    return decide_exit_code(is_written, session.is_complete(), graded.is_complete, checks=graded.checks)
+
+
+def read_split_inputs(options: SplitOptions) -> SplitInputs:
+    """Read the gold, the submissions, and what people and earlier runs say about them.
+
+    Raises InputError with every problem, or UsageError. In a class a problem keeps one submission out.
+    """
+    problems: Problems = []
+    split = read_gold(options, problems)
+    submissions = read_submissions(split._replace(questions=[]) if problems else split, options)
+    last = read_last_grades(split, problems) if options.submissions else {}
+    ungraded = list(flatten(submission.problems for submission in submissions))
+    has_any = any(submission.names for submission in submissions)
+    if problems or not has_any or (ungraded and not options.submissions):
+        raise InputError([*problems, *ungraded])
+    study = build_study(split, submissions, options)
+    check_system_names(submissions, study, options)
+    people = read_people(split, study, options.overrides, problems)
+    runs = read_baseline(split, options, problems) if options.baseline else {}
+    raise_problems(problems)
+    study = msgspec.structs.replace(study, decisions=people.overrides)
+    return SplitInputs(options, split, submissions, study, people, last, runs)
+
+
+def write_label_sheet(inputs: SplitInputs, n_drawn: int, console: Console) -> int:
+    path = LABELS_FILE.format(split=inputs.split.name)
+    if os.path.lexists(path):
+        raise UsageError(f"{path} exists and may hold scores: move it away")
+    systems = [system for system in inputs.study.systems if system.title in inputs.study.asked]
+    write_file(path, build_label_sheet(systems, n_drawn))
+    console.print(f"Label sheet saved to: {path}")
+    return decide_exit_code(inputs.is_complete)
+
+
+def score_retrieval_and_citations(inputs: SplitInputs) -> SplitInputs:
+    """Return the inputs with all scores that need no judge, also those of functions of the user's own."""
+    systems = []
+    for system in inputs.study.systems:
+        answers = []
+        for answer in system.answers:
+            scores = score_prediction(answer.question, answer.prediction)
+            answers.append(msgspec.structs.replace(answer, scores=scores))
+        add_function_scores(system.title, answers, inputs.options.functions)
+        systems.append(msgspec.structs.replace(system, answers=answers))
+    return inputs._replace(study=msgspec.structs.replace(inputs.study, systems=systems))
+
+
+def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session) -> GradedSplit:
+    """Add the scores that a judge or people gave, and compare systems with each other and the baseline."""
+    study = inputs.study
+    expects_model = bool(session.model)
+    if not expects_model:  # Only those systems count as judged on which people have decided.
+        asked = {title for title, _, _ in study.decisions}.intersection(study.asked)
+        study = msgspec.structs.replace(study, asked=asked)
+    submissions = []
+    changes_since: dict[str, ChangesSince] = {}
+    for submission in inputs.submissions:
+        systems = [system for system in study.systems if system.submission == submission.name]
+        group = grade_group(study, systems, outcomes, session, expects_model=expects_model)
+        submissions.append(GradedSubmission(submission, group.systems, group.differences))
+        changes_since |= find_changes(study, group, inputs.runs)
+    graded = list(flatten(row.systems for row in submissions))
+    if not any(map(is_judged, graded)):
+        session = msgspec.structs.replace(session, model="")
+    checks = check_means(inputs.options, {row.title: row.means for row in graded}, study.measures)
+    checks += check_changes(changes_since)
+    for name in inputs.runs:
+        if name not in changes_since and name in (inputs.options.systems or inputs.runs):
+            checks.append(Check(f"{name}: in the baseline, and not submitted now", is_worse=True))
+    return GradedSplit(inputs, session, submissions, changes_since, checks)
+
+
+def list_split_files(graded: GradedSplit) -> Iterator[OutputFile]:
+    """Yield the results file, and the reports."""
+    split = graded.inputs.split
+    [submission] = graded.submissions
+    path = join_folder(split.out, RESULTS_FILE.format(split=split.name))
+    yield OutputFile(path, functools.partial(render_results, build_split_document(graded, submission)))
+    stem = path.removesuffix(".json")
+    forms = list_report_forms(stem, graded.inputs.options.report)
+    if forms:
+        changes = build_baseline_part(graded.inputs.options.baseline, graded.changes_since)
+        report = build_split_report(split, submission, graded.session, changes=changes)
+        yield from list_report_files(add_gate(report, graded.checks), stem, forms)
+
+
+def build_split_document(graded: GradedSplit, submission: GradedSubmission) -> dict[str, Any]:
+    """Return the content of a results file. Its paths are relative to the folder of the run."""
+    split = graded.inputs.split
+    root = os.path.join(split.root, "")
+
+    def show(path: str) -> str:
+        path = path.removeprefix(root)
+        return make_relative(path) if os.path.isabs(path) else path
+
+    document = {}
+    for system in submission.systems:
+        results = build_results(split, system, graded.session)
+        inputs = (split.file, system.file, *graded.inputs.people.files)
+        warnings = [*split.warnings, *system.warnings]
+        results["run"] = {
+            "schema": RESULTS_SCHEMA,
+            "program_version": VERSION,
+            "prompt_hash": RUBRIC.prompt_hash,
+            "inputs": [InputFile(show(file.file), file.sha256) for file in inputs],
+            "corpus": {"documents": len(split.documents), "sha256": split.corpus_sha256},
+            "warnings": describe_warnings([row._replace(file=show(row.file)) for row in warnings]),
+        }
+        if system.name in graded.changes_since:
+            results["baseline"] = graded.changes_since[system.name].build_block()
+        if len(submission.systems) > 1:
+            results["comparison"] = list_differences(submission.differences, system.name)
+        document[system.name] = results
+    return document
+
+
+def render_split(graded: GradedSplit) -> str:
+    """Return the results as the console has them."""
+    inputs = graded.inputs
+    text = render_split_text(graded.submissions[0], inputs.split)
+    changes = build_baseline_part(inputs.options.baseline, graded.changes_since)
+    return "\n".join(filter(None, [*describe_questions(inputs), text, render_text([changes])]))
+
+
+def describe_questions(inputs: SplitInputs) -> list[str]:
+    return [
+        f"Evaluating {inputs.split.name} split outputs...",
+        f"Questions file: {inputs.split.file.file}",
+        f"Loaded {len(inputs.split.questions)} questions",
+        *map(escape_console, inputs.people.remarks),
+    ]
+
+
+def list_split_remarks(graded: GradedSplit) -> list[WarningRecord]:
+    """Return what is missing, or to be doubted."""
+    warnings = list_change_warnings(graded.changes_since)
+    generators: set[str] = set()
+    for system in filter(is_judged, graded.systems):
+        models = [answer.prediction.model for answer in system.answers]
+        generators.update(cut_text(model) for model in models if isinstance(model, str))
+        warnings += warn_about_missing(system, graded.inputs.split.criteria)
+    return warnings + warn_about_family(graded.session.model, sorted(filter(str.strip, generators)))
+
+
+def read_gold(options: SplitOptions, problems: Problems) -> Split:
+    """Read the gold side of a split, with all criteria and measures that the options name."""
+    criteria = read_criteria(options, problems)
+    blocks = {**SPLIT_BLOCKS}
+    for criterion in criteria:
+        blocks.setdefault(criterion.block, [criterion.measure])
+    if options.functions:
+        blocks["measures"] = [build_function_measure(name) for name in options.functions]
+    out = Path(options.root, options.out).as_posix() if options.out else options.root
+    if options.out and os.path.lexists(out) and not os.path.isdir(out):
+        raise UsageError(f"--out {options.out}: not a folder")
+    split = read_split(options.split, problems, options.root)
+    return split._replace(out=out, criteria=criteria, blocks=blocks)
+
+
+def build_study(split: Split, submissions: Iterable[Submission], options: SplitOptions) -> Study[SplitAnswer]:
+    """Pair each question with the prediction of each system, and choose what is judged."""
+    gold_ids = list(map(hash_gold, split.questions))
+    systems = []
+    for submitted in flatten(submission.systems for submission in submissions):
+        answers = []
+        for question, gold_id in zip(split.questions, gold_ids, strict=True):
+            prediction = submitted.predict(question)
+            answers.append(
+                SplitAnswer(
+                    question,
+                    prediction,
+                    split,
+                    gold_id,
+                    id=question.question_id,
+                    item_key=(question.question_id, gold_id),
+                    cluster=question.doc_id,
+                )
+            )
+        systems.append(
+            System(submitted.name, submitted.file, answers, submitted.warnings, submitted.submission)
+        )
+    return Study(
+        systems=systems,
+        measures=split.measures,
+        compared=split.measures,
+        criteria=split.criteria,
+        asked={system.title for system in systems if options.asks_about(system)},
+        facets={facet: attrgetter(f"question.{facet}") for facet in FACETS},
+        min_slice=MIN_SLICE,
+        find_lacking=find_lacking,
+    )
+
+
+def check_system_names(
+    submissions: Sequence[Submission], study: Study[SplitAnswer], options: SplitOptions
+) -> None:
+    """Raise UsageError if an option names a system that is not there, or a criterion judges none."""
+    owners = [submission.name for submission in submissions if submission.name]
+    titles = [join_folder(row.name, name) for row in submissions for name in row.names]
+    names = list(dict.fromkeys([*titles, *flatten(submission.names for submission in submissions)]))
+    unknown = sorted(set(options.judge or ()).difference(names))
+    if unknown:
+        known = f"the systems are {shorten_names(names)}"
+        raise UsageError(f"--judge: unknown system: {', '.join(unknown)}; {known}")
+    if options.criteria and study.systems and not study.asked:
+        raise UsageError("--criteria: none of these systems is judged: name one with --judge")
+    check_thresholds(options, [*names, *owners], study.measures)
+
+
+def make_relative(path: str) -> str:
+    """Return a path relative to the current directory, as it is written everywhere."""
+    with suppress(ValueError):  # on another drive
+        path = os.path.relpath(path)
+    return Path(path).as_posix()
+
+
+def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
+    """Return the forms of report that are named or that an earlier run has left: none stays out of date."""
+    return sorted({*named, *(form for form in REPORT_FORMATS if os.path.isfile(f"{stem}.{form}"))})
+
+
+# -- Measures; the name of one is also the field that has its score in the rows of the results file
+
 RECALL_MEASURES = {
     k: Measure(
         f"recall_at_{k}",
@@ -7458,516 +6797,16 @@ SPLIT_BLOCKS: Mapping[str, Sequence[Measure]] = {
     "citation": CITATION_MEASURES,
     "llm_judge": JUDGE_MEASURES,
 }
-LABEL_SHEET_ROWS = 30
 
 
-class SplitOptions(InputOptions, JudgeOptions, GateOptions):
-    group = "grading"
+# -- An answer and its scores
 
-    judge: Sequence[str] | None = option(
-        None, "judge these systems (default: all but simple; of submissions all)", nargs="*"
-    )
-    criteria: Sequence[CriterionValue] = option(
-        (), "also judge support (by citations), polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
-    )
-    limit: int | None = option(None, "judge the first N questions only; grades are blank", metavar="N")
-    overrides: str | None = option(
-        None,
-        f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there): question_id, score, "
-        "reason, and submission, system or answer_id; perhaps criterion",
-        metavar="FILE",
-    )
-    label_sheet: int | None = option(
-        None,
-        f"only write {LABELS_FILE}, for people to score N answers in (default: {LABEL_SHEET_ROWS})",
-        nargs="?",
-        const=LABEL_SHEET_ROWS,
-        metavar="N",
-    )
-
-    out: str | None = option(
-        None,
-        "write results, pages, grades and their history into this folder (default: this one)",
-        metavar="DIR",
-    )
-
-    functions: Mapping[str, OwnMeasure] = MappingProxyType({})
-
-    def asks_about(self, system: System[SplitAnswer]) -> bool:
-        if self.judge is None:
-            return bool(self.submissions) or system.name not in UNJUDGED_SYSTEMS
-        return system.name in self.judge or system.title in self.judge
-
-
-# -- The command
-
-
-class SplitInputs(NamedTuple):
-    """What there is to grade, with what people and earlier runs say about it."""
-
-    split: Split
-    submissions: Sequence[Submission]  # without --submissions the current directory is the only one
-    study: Study[SplitAnswer]
-    people: People
-    history: History
-    runs: Mapping[str, EarlierRun]  # the baseline of each system
-    gate: Sequence[str]
-
-    @property
-    def problems(self) -> Problems:
-        return list(flatten(submission.problems for submission in self.submissions))
-
-
-class GradedSubmission(NamedTuple):
-    submission: Submission
-    systems: Sequence[SplitSystem]
-    differences: Sequence[Difference] = ()
-
-    @property
-    def name(self) -> str:
-        return self.submission.name
-
-
-class GradedSplit(NamedTuple):
-    inputs: SplitInputs
-    session: Session  # without a model if nothing is judged
-    submissions: Sequence[GradedSubmission]
-    gradebook: Gradebook | None  # of a class
-    changes_since: Mapping[str, ChangesSince]
-    checks: list[Check]
-
-    @property
-    def systems(self) -> list[SplitSystem]:
-        return list(flatten(submission.systems for submission in self.submissions))
-
-
-class GradeSplit(Command[SplitInputs, GradedSplit]):
-    """Grade the outputs of question-answering systems against a gold set."""
-
-    options_type = SplitOptions
-    options: SplitOptions
-    results_title = "Evaluation results"
-
-    @property
-    def frames_saved(self) -> bool:
-        return not self.options.submissions  # A class has many lines.
-
-    @property
-    def journal_file(self) -> str:
-        return os.path.join(self.options.root, JUDGEMENTS_FILE.format(split=self.options.split))
-
-    def run(self, console: Console) -> int:
-        if self.options.label_sheet and not self.options.dry_run:
-            return self.write_label_sheet(self.options.label_sheet, console)
-        return super().run(console)
-
-    def write_label_sheet(self, n_drawn: int, console: Console) -> int:
-        inputs = self.read()
-        console.warn(*self.list_warnings(inputs))
-        path = LABELS_FILE.format(split=inputs.split.name)
-        if os.path.lexists(path):
-            raise UsageError(f"{path} exists and may hold scores: move it away")
-        systems = [system for system in inputs.study.systems if system.title in inputs.study.asked]
-        write_file(path, build_label_sheet(systems, n_drawn))
-        console.print(f"Label sheet saved to: {path}")
-        return EXIT_INCOMPLETE if inputs.problems else EXIT_OK
-
-    def read(self) -> SplitInputs:
-        """Read the gold, the submissions, and what people and earlier runs say about them."""
-        options = self.options
-        problems: Problems = []
-        split = read_gold(options, problems)
-        submissions = read_submissions(split._replace(questions=[]) if problems else split, options)
-        history = History()
-        if options.submissions:
-            struck = find_struck(submissions)
-            if struck:
-                warning = WarningRecord("questions that are not graded any more, and are answered", struck)
-                split = split._replace(warnings=[*split.warnings, warning])
-            for submission in submissions:
-                forgive_struck(submission, struck)
-            history = read_history(split, problems)
-            problems += find_renumbered(split, history.last)
-            if not history.judge:
-                here = read_history(split._replace(out=split.root), [])
-                history = history._replace(judge=here.judge, is_first=not (history.rows or here.rows))
-        ungraded = list(flatten(submission.problems for submission in submissions))
-        has_any = any(submission.names for submission in submissions)
-        if problems or not has_any or (ungraded and not options.submissions):
-            raise InputError([*problems, *ungraded])
-        study = build_study(split, submissions, options)
-        check_system_names(split, submissions, study, options)
-        people = read_people(split, submissions, study, options.overrides, problems)
-        runs = read_baseline(options, problems) if options.baseline else {}
-        raise_problems(problems)
-        gate = choose_gate(options, split.measures, split.measures, runs)
-        if not options.dry_run:
-            history = match_history(split, submissions, history)
-        study = msgspec.structs.replace(study, decisions=people.overrides)
-        return SplitInputs(split, submissions, study, people, history, runs, gate)
-
-    def list_warnings(self, inputs: SplitInputs) -> list[Message]:
-        messages: list[Message] = [*inputs.split.warnings, *inputs.people.warnings]
-        for line in shorten_problems(inputs.history.problems):
-            messages.append(WarningRecord(line, advice="this line does not count"))
-        if inputs.history.is_first and inputs.people.without_id:
-            messages.append(Concern.EARLY.value._replace(cases=inputs.people.without_id))
-        for submission in inputs.submissions:
-            messages += [*submission.warnings, *shorten_problems(submission.problems)]
-        return [*messages, *warn_about_copies(inputs.submissions)]
-
-    def list_requests(self, inputs: SplitInputs) -> Iterator[Request]:
-        return list_requests(inputs.study)
-
-    def find_last_model(self, inputs: SplitInputs) -> str:
-        if self.options.submissions:
-            return inputs.history.judge
-        split = inputs.split
-        for folder in (split.out, split.root):
-            path = os.path.join(folder, RESULTS_FILE.format(split=split.name))
-            for blocks in read_results(read_file(path, []), []).values():
-                if blocks["llm_judge"].judge_model:
-                    return blocks["llm_judge"].judge_model
-        return ""
-
-    def has_all_input(self, inputs: SplitInputs) -> bool:
-        return not (inputs.people.rejected or inputs.problems)
-
-    def grade(self, inputs: SplitInputs, outcomes: Outcomes, session: Session) -> GradedSplit:
-        # Grades wait for answer scores if a judge is there for them, so that they are never F1 in between.
-        needs_scores = bool(self.options.submissions) and self.expects_judge(inputs)
-        if needs_scores and not session.model:
-            outcomes = self.explain_unjudged(inputs, session)
-        expects_model = needs_scores or bool(session.model)
-        study = choose_judged(inputs.study, expects_model=expects_model)
-        submissions = []
-        changes_since: dict[str, ChangesSince] = {}
-        for submission in inputs.submissions:
-            systems = [system for system in study.systems if system.submission == submission.name]
-            group = grade_group(study, systems, outcomes, session, expects_model=expects_model)
-            submissions.append(GradedSubmission(submission, group.systems, group.differences))
-            changes_since |= find_changes(study, group, inputs.runs, inputs.gate, needs_all=False)
-        graded = list(flatten(row.systems for row in submissions))
-        if not any(map(is_judged, graded)):
-            session = msgspec.structs.replace(session, model="")
-        means = {system.title: system.means for system in graded}
-        checks = check_means(self.options, means, study.measures, needs_all=False)
-        checks += list_change_checks(changes_since)
-        names = [system.name for system in graded]
-        for name in inputs.runs:
-            if name in (self.options.systems or inputs.runs) and name not in names:
-                line = f"{name}: in the baseline, and not submitted now"
-                checks.append(Check(line, worse=line))
-        gradebook = None
-        if self.options.submissions:
-            limit = self.options.limit
-            gradebook = build_gradebook(inputs, submissions, session, needs_scores=needs_scores, limit=limit)
-        return GradedSplit(inputs, session, submissions, gradebook, changes_since, checks)
-
-    def expects_judge(self, inputs: SplitInputs) -> bool:
-        """Return whether there is something to judge, and this run or the last one asks for that."""
-        options = self.options
-        has_api_key = bool(find_api_key()) and not options.journal_only
-        is_asked = has_api_key or bool(options.judge_model or inputs.history.judge)
-        has_rubric = any(question.rubric for question in inputs.split.questions)
-        return is_asked and has_rubric and bool(inputs.study.asked)
-
-    def explain_unjudged(self, inputs: SplitInputs, session: Session) -> Outcomes:
-        """Return the outcomes of a class if nothing was judged. Raises UsageError if nothing can be."""
-        requests = list(self.list_requests(inputs))
-        model = self.options.judge_model
-        if requests and model and not (find_api_key() or self.options.journal_only):
-            raise UsageError(f"--model {model}: the journal has nothing by it, and {API_KEY} is not set")
-        failure = Failure(session.unavailable or NOT_JUDGED.reason, asked=False)
-        return {request.id: failure for request in requests}
-
-    def list_files(self, graded: GradedSplit) -> Iterator[OutputFile]:
-        split = graded.inputs.split
-        is_alone = not self.options.submissions
-        forms = {*self.options.report}
-        submissions = [*graded.submissions]
-        if graded.gradebook:
-            submissions += list_leftovers(split, graded.inputs.submissions)
-            board = join_folder(split.out, LEADERBOARD_FILE.format(split=split.name))
-            forms |= {"html"}.intersection(list_report_forms(board))  # The board links to each page.
-            yield from list_class_files(graded, graded.gradebook, board, forms)
-        for row in submissions:
-            folder = join_folder(split.out, row.submission.output_folder)
-            path = join_folder(folder, RESULTS_FILE.format(split=split.name))
-            if row.systems or os.path.lexists(path):  # Old scores are replaced by {}.
-                document = self.build_document(graded, row)
-                yield OutputFile(path, functools.partial(render_results, document), not is_alone, is_alone)
-        for row in submissions:
-            yield from self.list_reports(graded, row, forms)
-
-    def build_document(self, graded: GradedSplit, submission: GradedSubmission) -> dict[str, Any]:
-        """Return the content of a results file. Its paths are relative to the folder of the run."""
-        split = graded.inputs.split
-        root = os.path.join(self.options.root, "")
-
-        def show(path: str) -> str:
-            path = path.removeprefix(root)
-            return make_relative(path) if os.path.isabs(path) else path
-
-        document = {}
-        for system in submission.systems:
-            results = build_results(split, system, graded.session)
-            inputs = (split.file, system.system.file, *graded.inputs.people.files)
-            warnings = [*split.warnings, *system.system.warnings]
-            results["run"] = {
-                "schema": RESULTS_SCHEMA,
-                "program_version": VERSION,
-                "prompt_hash": RUBRIC.prompt_hash,
-                "inputs": [InputFile(show(file.file), file.sha256) for file in inputs],
-                "corpus": {"documents": len(split.documents), "sha256": split.corpus_sha256},
-                "warnings": describe_warnings([row._replace(file=show(row.file)) for row in warnings]),
-            }
-            if system.name in graded.changes_since:
-                results["baseline"] = graded.changes_since[system.name].build_block()
-            if len(submission.systems) > 1:
-                results["comparison"] = list_differences(submission.differences, system.name)
-            document[system.name] = results
-        return document
-
-    def list_reports(
-        self, graded: GradedSplit, submission: GradedSubmission, named: Collection[str]
-    ) -> Iterator[OutputFile]:
-        split = graded.inputs.split
-        name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
-        stem = join_folder(join_folder(split.out, submission.submission.output_folder), name)
-        is_leftover = submission not in graded.submissions
-        forms = list_report_forms(stem, () if is_leftover else named)
-        report = build_empty_report(split, submission, graded.session)
-        if submission.systems and forms:
-            changes = build_changes_part(self.options.baseline, graded)
-            report = build_split_report(split, submission, graded.session, graded.gradebook, changes)
-        if not submission.name:
-            report = add_gate(report, graded.checks)
-        yield from list_report_files(report, stem, forms)
-
-    def render(self, graded: GradedSplit) -> str:
-        inputs = graded.inputs
-        lines = [
-            f"Evaluating {inputs.split.name} split outputs...",
-            f"Questions file: {inputs.split.file.file}",
-            f"Loaded {len(inputs.split.questions)} questions",
-            *map(escape_console, inputs.people.remarks),
-        ]
-        if graded.gradebook:
-            attention, board, *_ = build_leaderboard(graded.gradebook).parts
-            lines.append(render_text([narrow_attention(attention), narrow_leaderboard(board)]))
-            for system in graded.systems:
-                lines += map(escape_console, prefix_lines(system.title, describe_decisions(system)))
-        else:
-            lines.append(render_split_text(graded.submissions[0], inputs.split))
-            lines.append(render_text([build_changes_part(self.options.baseline, graded)]))
-        return "\n".join(filter(None, lines))
-
-    def list_remarks(self, graded: GradedSplit) -> list[WarningRecord]:
-        warnings = [*warn_about_unused(graded), *list_change_warnings(graded.changes_since)]
-        generators: set[str] = set()
-        for system in filter(is_judged, graded.systems):
-            generators.update(list_generators(system.answers))
-            warnings += warn_about_missing(system, graded.inputs.split.criteria)
-        return warnings + warn_about_family(graded.session.model, sorted(generators))
-
-    def list_checks(self, graded: GradedSplit) -> list[Check]:
-        return graded.checks
-
-    def is_complete(self, graded: GradedSplit) -> bool:
-        cases = itertools.product(graded.systems, graded.inputs.split.criteria)
-        has_all = not any(system.find_missing(criterion) for system, criterion in cases)
-        return has_all and self.has_all_input(graded.inputs)
-
-    def print_end(self, graded: GradedSplit, console: Console) -> None:
-        split = self.options.split
-        results = RESULTS_FILE.format(split=split)
-        if graded.gradebook:
-            results = f"{GRADED_FOLDER.format(split=split)}/*/{results}"
-        results = join_folder(graded.inputs.split.out, results)
-        if graded.gradebook:
-            ungraded = [row.name for row in graded.submissions if not row.systems]
-            n_graded = len(graded.submissions) - len(ungraded)
-            status = f"{n_graded} of {len(graded.submissions)} submissions graded"
-            if ungraded:
-                status += f"; not graded: {shorten_names(ungraded)}"
-            grades = graded.gradebook.grades.values()
-            n_open = sum(grade.points is None and bool(grade.system.answers) for grade in grades)
-            if n_open:
-                status += f"; without points yet: {n_open}"
-            for line in (status, *graded.gradebook.changes):
-                console.print(escape_console(line))
-        labels = LABELS_FILE.format(split=split)
-        if graded.session.model and os.path.isfile(labels):
-            console.note(f"To compare with people: python evaluation.py agreement {results} --human {labels}")
-        withdrawn = [row.folder for row in graded.inputs.history.withdrawn.values()]
-        if withdrawn:
-            console.note(f"Withdrawn, as their folders are gone: {shorten_names(withdrawn)}")
-
-    def collect_results(self, graded: GradedSplit) -> Results:
-        [submission] = graded.submissions
-        split = graded.inputs.split
-        means = {system.name: system.means for system in submission.systems}
-        report = build_split_report(split, submission, graded.session)
-        document = self.build_document(graded, submission)
-        return Results(document, means, split.measures, report, submission.differences)
-
-
-def list_class_files(
-    graded: GradedSplit, gradebook: Gradebook, stem: str, forms: Collection[str]
-) -> Iterator[OutputFile]:
-    name = graded.inputs.split.name
-    usual = ["csv", "md"]
-    further = sorted(set(forms).difference(usual))
-    report = add_gate(build_leaderboard(gradebook), graded.checks)
-    boards = []
-    for file in list_report_files(report, stem, [*usual, *further]):
-        boards.append(file._replace(is_report=False))
-    yield from boards[:2]  # The page comes last.
-    rows = list(list_grades(gradebook, has_pages="html" in forms))
-    cells = [list(row.values()) for row in rows]
-    out = graded.inputs.split.out
-    grades_file = join_folder(out, GRADES_FILE.format(split=name))
-    yield OutputFile(grades_file, functools.partial(render_csv, list(rows[0]), cells))
-    new = list_new_rows(gradebook)
-    if new:
-        render = functools.partial(render_history, graded.inputs.history.file, new)
-        yield OutputFile(join_folder(out, HISTORY_FILE.format(split=name)), render, is_announced=False)
-    yield from boards[2:]
-
-
-def read_gold(options: SplitOptions, problems: Problems) -> Split:
-    """Read the gold side of a split, with all criteria and measures that the options name."""
-    criteria = read_criteria(options, problems)
-    blocks = {**SPLIT_BLOCKS}
-    for criterion in criteria:
-        blocks.setdefault(criterion.block, [criterion.measure])
-    if options.functions:
-        blocks["measures"] = [build_function_measure(name) for name in options.functions]
-    split = read_split(options.split, problems, options.root)
-    split = split._replace(out=find_output_folder(options))
-    return split._replace(criteria=criteria, blocks=blocks)
-
-
-def find_output_folder(options: SplitOptions) -> str:
-    """Return the folder of the results. Raises UsageError if it can be none."""
-    if not options.out:
-        return options.root
-    folder = Path(options.root, options.out).as_posix()
-    if os.path.lexists(folder) and not os.path.isdir(folder):
-        raise UsageError(f"--out {options.out}: not a folder")
-    return folder
-
-
-def build_study(split: Split, submissions: Iterable[Submission], options: SplitOptions) -> Study[SplitAnswer]:
-    gold_ids = list(map(hash_gold, split.questions))
-    positions: Sequence[int] = range(len(split.questions))
-    if options.limit is not None:
-        with_rubric = [index for index in positions if split.questions[index].rubric]
-        positions = (with_rubric or positions)[: options.limit]
-    systems = []
-    for submitted in flatten(submission.systems for submission in submissions):
-        answers = []
-        for question, gold_id in zip(split.questions, gold_ids, strict=True):
-            prediction = submitted.predict(question)
-            answers.append(
-                SplitAnswer(
-                    question,
-                    prediction,
-                    split,
-                    gold_id,
-                    id=question.question_id,
-                    item_key=(question.question_id, gold_id),
-                    cluster=question.doc_id,
-                    scores=score_prediction(question, prediction),
-                )
-            )
-        add_function_scores(submitted.title, answers, options.functions)
-        systems.append(
-            System(submitted.name, submitted.file, answers, submitted.warnings, submitted.submission)
-        )
-    return Study(
-        systems=systems,
-        measures=split.measures,
-        compared=split.measures,
-        criteria=split.criteria,
-        asked={system.title: positions for system in systems if options.asks_about(system)},
-        facets={facet: attrgetter(f"question.{facet}") for facet in FACETS},
-        min_slice=MIN_SLICE,
-        find_lacking=find_lacking,
-    )
-
-
-def check_system_names(
-    split: Split, submissions: Iterable[Submission], study: Study[SplitAnswer], options: SplitOptions
-) -> None:
-    """Raise UsageError if an option names a system that is not there, or a criterion judges none."""
-    names: list[str] = []
-    for submission in submissions:
-        names += submission.names
-        names += [join_folder(submission.name, name) for name in submission.names]
-    unknown = sorted(set(options.judge or ()).difference(names))
-    if unknown:
-        advice = suggest(unknown[0], names)
-        if not advice and find_families(unknown[0]):
-            advice = ": did you mean --model?"
-        raise UsageError(f"--judge: unknown system: {', '.join(unknown)}{advice}")
-    if options.criteria and study.systems and not study.asked:
-        raise UsageError("--criteria: none of these systems is judged: name one with --judge")
-    names += [submission.name for submission in submissions]
-    check_thresholds(options, names, split.measures)
-
-
-def choose_judged(study: Study[SplitAnswer], *, expects_model: bool) -> Study[SplitAnswer]:
-    """Return a study in which only those systems are judged that a model or people have scored."""
-    decided = {title for title, _, _ in study.decisions}
-    asked = {}
-    for title, positions in study.asked.items():
-        if expects_model or title in decided:
-            asked[title] = positions
-    return msgspec.structs.replace(study, asked=asked)
-
-
-def list_leftovers(split: Split, submissions: Iterable[Submission]) -> list[GradedSubmission]:
-    """Return those that earlier runs have graded, and this one has not: nothing of them is current."""
-    current = {fold_text(submission.output_folder) for submission in submissions}
-    leftovers = []
-    graded = GRADED_FOLDER.format(split=split.name)
-    for name in find_files(join_folder(split.out, graded), "*/"):
-        folder = f"{graded}/{name}"
-        if fold_text(folder) not in current:
-            problem = Problem("", "no submission of the class has this name any more")
-            submission = Submission(name, output_folder=folder, problems=[problem])
-            leftovers.append(GradedSubmission(submission, ()))
-    return leftovers
-
-
-def build_changes_part(path: str | None, graded: GradedSplit) -> Part:
-    new = [system.name for system in graded.systems if system.name not in graded.changes_since]
-    return build_baseline_part(path, graded.changes_since, new)
-
-
-def warn_about_unused(graded: GradedSplit) -> list[WarningRecord]:
-    """Return warnings about people's decisions that change nothing."""
-    warnings = []
-    used = set()
-    for system in graded.systems:
-        for answer in system.answers:
-            used |= {(system.title, answer.id, name) for name in answer.decisions}
-    unused = [f"{row[1]} of {row[0]}" for row in graded.inputs.people.overrides if row not in used]
-    if unused:
-        what = f"no effect on answers that are not judged: {shorten_names(unused)}"
-        warnings.append(WarningRecord(f"overrides: {what}"))
-    if used and graded.gradebook and graded.gradebook.measure is F1_MEASURE:
-        undecided = [row.title for row in graded.systems if row.find_missing(RUBRIC) or not list_scored(row)]
-        what = "no effect on points, which are F1: nothing is judged, and people have not decided on all"
-        warnings.append(WarningRecord(f"overrides: {what} answers of {shorten_names(undecided)}"))
-    return warnings
-
-
-def list_generators(answers: Iterable[SplitAnswer]) -> list[str]:
-    models = [answer.prediction.model for answer in answers if isinstance(answer.prediction.model, str)]
-    return [cut_text(model) for model in dict.fromkeys(models) if model.strip()]
+CITATION_KINDS = {
+    "right": "Citations right",
+    "missed": "Citations missed",
+    "not_in_gold": "Citations not in gold",
+    "invented": "Citations not in the document",
+}
 
 
 class SplitAnswer(Answer, gc=False):
@@ -7989,17 +6828,10 @@ class SplitAnswer(Answer, gc=False):
         return sorted(set(self.prediction.evidence_sentences))
 
     @property
-    def top_document(self) -> str | None:
-        return next(iter(self.prediction.retrieved_ids), None)
-
-    @property
     def texts(self) -> dict[str, str]:
         """The texts of a prompt."""
         answer = self.prediction.answer[:MAX_ANSWER_CHARS]
         return {"question": self.question.question, "gold": self.question.answer, "answer": answer}
-
-    def list_arguments(self) -> list[Any]:
-        return [] if self.prediction is NO_PREDICTION else [self.question, self.prediction]
 
     @property
     def decisions(self) -> dict[str, Decision]:
@@ -8014,12 +6846,15 @@ class SplitAnswer(Answer, gc=False):
         """The score by the rubric that counts; None without one."""
         return None if self.find_failure(RUBRIC) else self.scores.get(ANSWER_MEASURE.name)
 
-    def identify(self, criterion: Criterion) -> str:
-        """Return the ID that ties people's scores by a criterion to this answer."""
-        return hash_answer(self.question, self.prediction, covers_citations=criterion.needs_citations)
+    def list_arguments(self) -> list[Any]:
+        return [] if self.prediction is NO_PREDICTION else [self.question, self.prediction]
 
     def find_flags(self) -> list[str]:
         return find_flags(self.prediction.answer, self.question.question, self.question.answer)
+
+    def identify(self, criterion: Criterion) -> str:
+        """Return the ID that ties people's scores by a criterion to this answer."""
+        return hash_answer(self.question, self.prediction, covers_citations=criterion.needs_citations)
 
     def sort_citations(self) -> dict[str, list[str]]:
         """Return gold and cited sentences by kind; none is invented if the document's are unknown."""
@@ -8036,7 +6871,7 @@ class SplitAnswer(Answer, gc=False):
         return citations
 
 
-SplitSystem: TypeAlias = GradedSystem[SplitAnswer]
+SplitSystem: TypeAlias = System[SplitAnswer]
 
 
 def is_judged(system: SplitSystem) -> bool:
@@ -8052,24 +6887,17 @@ def list_judged_beside(system: SplitSystem) -> list[Criterion]:
     return [criterion for criterion in system.judged if criterion is not RUBRIC]
 
 
-CITATION_KINDS = {
-    "right": "Citations right",
-    "missed": "Citations missed",
-    "not_in_gold": "Citations not in gold",
-    "invented": "Citations not in the document",
-}
-
-
-# The gold_id tells whether a question is still the same one: baselines and renumbering compare it. It changes
-# with everything that any score rests on. The answer_id is what people write into their files: besides the
-# answer it changes with all that they are shown to decide, and not with the citations, which are only part of
-# a decision on the support. The letter before the digits keeps spreadsheets from making it a number.
+# The gold_id tells whether a question is still the same one, for a baseline. It changes with everything that
+# any score rests on. The answer_id is what people write into their files: besides the answer it changes with
+# all that they are shown to decide, and not with the citations, which are only part of a decision on the
+# support. The letter before the digits keeps spreadsheets from making it a number.
 
 
 def hash_gold(question: Question) -> str:
     rubric = question.rubric or Rubric()
     gold = (question.question, *question.gold_ids, question.answer, *question.evidence_sentences)
-    return hash_texts(*gold, rubric.description, *rubric.level_texts)
+    texts = "\0".join([*gold, rubric.description, *rubric.level_texts])
+    return hashlib.sha256(texts.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def hash_answer(question: Question, prediction: Prediction, *, covers_citations: bool = False) -> str:
@@ -8079,9 +6907,6 @@ def hash_answer(question: Question, prediction: Prediction, *, covers_citations:
     if covers_citations:
         texts += ["citations", *sorted(set(prediction.evidence_sentences))]
     return "a" + hash_json(texts)[:15]
-
-
-# -- Scores
 
 
 def score_prediction(question: Question, prediction: Prediction) -> dict[str, float]:
@@ -8107,24 +6932,13 @@ def combine_with_evidence(answer: SplitAnswer, score: float) -> dict[str, float]
 
 
 def find_lacking(answers: Sequence[SplitAnswer], judged: Iterable[Criterion]) -> set[str]:
-    return find_not_submitted(
-        judged,
-        has_retrieval=any(answer.prediction.retrieved_docs for answer in answers),
-        has_citations=any(answer.prediction.evidence_sentences for answer in answers),
-        has_gold=any(answer.question.evidence_sentences for answer in answers),
-    )
-
-
-def find_not_submitted(
-    judged: Iterable[Criterion], *, has_retrieval: bool, has_citations: bool, has_gold: bool
-) -> set[str]:
     """Return the measures for which a system has submitted nothing."""
     measures: list[Measure] = []
-    if not has_retrieval:
+    if not any(answer.prediction.retrieved_docs for answer in answers):
         measures += RETRIEVAL_MEASURES
-    if not has_citations:
+    if not any(answer.prediction.evidence_sentences for answer in answers):
         measures += [criterion.measure for criterion in judged if criterion.needs_citations]
-        if has_gold:  # Without gold sentences it is right to cite none.
+        if any(answer.question.evidence_sentences for answer in answers):  # or it is right to cite none
             measures += [*CITATION_MEASURES, EVIDENCE_MEASURE]
     return {measure.name for measure in measures}
 
@@ -8207,14 +7021,25 @@ def qualify_citations(answer: SplitAnswer, score: float) -> str:
     return text
 
 
-def get_normalized_score(answer: SplitAnswer) -> float | None:
+def describe_answer(answer: SplitAnswer) -> dict[str, Any]:
     score = answer.scores.get(ANSWER_MEASURE.name)
-    return None if score is None else normalize_score(score)
+    return {
+        "answer_score_normalized": None if score is None else normalize_score(score),
+        EVIDENCE_MEASURE.name: answer.scores.get(EVIDENCE_MEASURE.name),
+        "evidence_method": choose_evidence_method(answer.gold, answer.document.sentences),
+        COMBINED_MEASURE.name: answer.scores.get(COMBINED_MEASURE.name),
+        "gold_sentences": answer.gold,
+        "pred_sentences": answer.cited,
+    }
 
 
-def get_support(answer: SplitAnswer) -> Any:
+def describe_support(answer: SplitAnswer) -> dict[str, Any]:
     scored = answer.find_decision(SUPPORT) or answer.find_judgement(SUPPORT)
-    return SUPPORT.find_word(scored.score) if scored else None
+    return {
+        "support": SUPPORT.format_score(scored.score) if scored else None,
+        "cited_doc_id": find_cited_document(answer),
+        "pred_sentences": answer.cited,
+    }
 
 
 RUBRIC = Criterion(
@@ -8225,17 +7050,7 @@ RUBRIC = Criterion(
     prepare=prepare_rubric,
     derive=combine_with_evidence,
     block="llm_judge",
-    columns=(
-        Column("answer_score_normalized", get_normalized_score),
-        build_score_column(EVIDENCE_MEASURE.name),
-        Column(
-            "evidence_method",
-            lambda answer: choose_evidence_method(answer.gold, answer.document.sentences),
-        ),
-        build_score_column(COMBINED_MEASURE.name),
-        Column("gold_sentences", attrgetter("gold")),
-        Column("pred_sentences", attrgetter("cited")),
-    ),
+    describe_more=describe_answer,
 )
 SUPPORT = Criterion(
     name="support",
@@ -8244,28 +7059,21 @@ SUPPORT = Criterion(
     prefix="support: ",
     prepare=prepare_support,
     block="support",
-    columns=(
-        Column("support", get_support, csv="support"),
-        Column("cited_doc_id", find_cited_document),
-        Column("pred_sentences", attrgetter("cited")),
-    ),
+    describe_more=describe_support,
     needs_citations=True,
 )
 BUILT_IN_CRITERIA = {"support": SUPPORT}
 
 
 def read_criteria(options: SplitOptions, problems: Problems) -> list[Criterion]:
-    named: dict[str, Criterion] = {}
-    values = []
+    named = {}
+    others = []
     for value in options.criteria:
         if isinstance(value, str) and value in BUILT_IN_CRITERIA:
             named[value] = BUILT_IN_CRITERIA[value]
-            continue
-        advice = suggest(value, BUILT_IN_CRITERIA) if isinstance(value, str) and "=" not in value else ""
-        if advice and not os.path.exists(os.path.join(options.root, str(value))):
-            raise UsageError(f"--criteria {value}: unknown criterion{advice}")
-        values.append(value)
-    own = read_own_criteria(values, options.root, collect_taken_names().union(options.functions), problems)
+        else:
+            others.append(value)
+    own = read_own_criteria(others, options.root, collect_taken_names().union(options.functions), problems)
     return [RUBRIC, *named.values(), *map(build_own_criterion, own)]
 
 
@@ -8285,7 +7093,7 @@ def collect_taken_names() -> set[str]:
     """Return the names that a measure, a column or a block of the results has already."""
     built_in = [RUBRIC, *BUILT_IN_CRITERIA.values()]
     measures = [*flatten(SPLIT_BLOCKS.values()), *(criterion.measure for criterion in built_in)]
-    columns = [column.name for column in list_csv_columns(measures, built_in, has_repeats=True)]
+    columns = build_csv_row(NO_SYSTEM, NO_ANSWER_TO_SPLIT, measures, built_in, has_repeats=True)
     names = {*SPLIT_BLOCKS, *columns, *(criterion.block for criterion in built_in)}
     names |= {"measures", "slices", "run", "baseline", "comparison"}
     names |= {re.sub("_(score|rationale|failure)$", "", column) for column in columns}
@@ -8298,14 +7106,18 @@ def collect_taken_names() -> set[str]:
 def build_results(split: Split, system: SplitSystem, session: Session) -> dict[str, Any]:
     answers = system.answers
     cited = [answer for answer in answers if F1_MEASURE.name in answer.scores]
-    blocks = list_blocks(split, system)
-    results: dict[str, Any] = summarize_blocks(blocks, system.means)
+    unjudged = [criterion.block for criterion in split.criteria if criterion not in system.judged]
+    blocks = {block: measures for block, measures in split.blocks.items() if block not in unjudged}
+    results = summarize_blocks(blocks, system.means)
     for measure in RECALL_MEASURES.values():
         results["retrieval"][measure.name] = sum(answer.scores[measure.name] for answer in answers)
     results["retrieval"] |= {
         "total": len(answers),
         "per_question": (
-            build_row(answer, RETRIEVAL_MEASURES, retrieved_top_1=answer.top_document) for answer in answers
+            build_row(
+                answer, RETRIEVAL_MEASURES, retrieved_top_1=next(iter(answer.prediction.retrieved_ids), None)
+            )
+            for answer in answers
         ),
     }
     results["citation"] |= {
@@ -8332,16 +7144,23 @@ def build_results(split: Split, system: SplitSystem, session: Session) -> dict[s
     return results
 
 
-def list_blocks(split: Split, system: SplitSystem) -> dict[str, Sequence[Measure]]:
-    """Return the blocks of a system's results: without those of criteria by which it is not judged."""
-    unjudged = [criterion.block for criterion in split.criteria if criterion not in system.judged]
-    return {block: measures for block, measures in split.blocks.items() if block not in unjudged}
-
-
 def summarize_blocks(
     blocks: Mapping[str, Sequence[Measure]], means: Mapping[str, Mean]
 ) -> dict[str, dict[str, Any]]:
-    return {block: summarize_means(means, measures) for block, measures in blocks.items()}
+    summaries = {}
+    for block, measures in blocks.items():
+        summary: dict[str, Any] = {"ci95": {}}
+        reasons = {}
+        for measure in measures:
+            mean = means.get(measure.name, NO_MEAN)
+            summary[measure.mean_key] = mean.value
+            summary["ci95"][measure.mean_key] = mean.interval if mean.is_submitted else None
+            if not mean.is_submitted:
+                reasons[measure.mean_key] = State.NOT_SUBMITTED.value
+            elif mean.interval is None:
+                reasons[measure.mean_key] = f"fewer than {MIN_CLUSTERS} documents: {mean.n_clusters}"
+        summaries[block] = summary | ({"ci95_reason": reasons} if reasons else {})
+    return summaries
 
 
 def build_judge_results(
@@ -8350,7 +7169,7 @@ def build_judge_results(
     score = criterion.measure.name
     rows = [answer for answer in system.answers if score in answer.scores or answer.find_failure(criterion)]
     scored = [answer for answer in rows if score in answer.scores]
-    columns = list_columns(criterion, has_repeats=session.repeats > 1)
+    has_repeats = session.repeats > 1
     return {
         "total_questions": len(system.answers),
         "questions_scored": len(scored),
@@ -8364,22 +7183,8 @@ def build_judge_results(
         "unjudged_questions": list_ids(system.find_missing(criterion, asked=False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
         "usage": summarize_usage(session, [answer.find_judgement(criterion) for answer in rows]),
-        "per_question": ({column.name: column.get(answer) for column in columns} for answer in rows),
+        "per_question": (build_judged_row(answer, criterion, has_repeats=has_repeats) for answer in rows),
     }
-
-
-def summarize_means(means: Mapping[str, Mean], measures: Sequence[Measure]) -> dict[str, Any]:
-    block: dict[str, Any] = {"ci95": {}}
-    reasons = {}
-    for measure in measures:
-        mean = means.get(measure.name, NO_MEAN)
-        block[measure.mean_key] = mean.value
-        block["ci95"][measure.mean_key] = mean.interval if mean.is_submitted else None
-        if not mean.is_submitted:
-            reasons[measure.mean_key] = State.NOT_SUBMITTED.value
-        elif mean.interval is None:
-            reasons[measure.mean_key] = f"fewer than {MIN_CLUSTERS} documents: {mean.n_clusters}"
-    return block | ({"ci95_reason": reasons} if reasons else {})
 
 
 def sum_scores(answers: Sequence[Answer], measures: Iterable[Measure]) -> dict[str, float]:
@@ -8400,31 +7205,22 @@ def build_row(answer: SplitAnswer, measures: Iterable[Measure], **further: Any) 
     }
 
 
-def list_columns(criterion: Criterion, *, has_repeats: bool) -> list[Column]:
-    """Return the columns of what results and CSV say of an answer by a criterion."""
-    measure = criterion.measure.name
-    prefix = "" if criterion is RUBRIC else f"{criterion.name}_"
-
-    def get_judge_score(answer: SplitAnswer) -> float | None:
-        judgement = answer.find_judgement(criterion)
-        return judgement.score if judgement else None
-
-    def get_override_reason(answer: SplitAnswer) -> str | None:
-        decision = answer.find_decision(criterion)
-        return decision.reason if decision else None
-
-    return [
-        Column("question_id", attrgetter("id")),
-        Column("gold_id", attrgetter("gold_id")),
-        Column("answer_id", lambda answer: answer.identify(criterion), csv="" if prefix else "answer_id"),
-        build_score_column(measure),
-        *criterion.columns,
-        *list_judge_columns(criterion, has_repeats=has_repeats),
-        Column("failure", lambda answer: answer.explain_failures([criterion]), csv=f"{prefix}failure"),
-        Column("flags", attrgetter("flags"), csv="" if prefix else "flags"),
-        Column("judge_score", get_judge_score, csv=f"{prefix}judge_score"),
-        Column("override_reason", get_override_reason, csv=f"{prefix}override_reason"),
-    ]
+def build_judged_row(answer: SplitAnswer, criterion: Criterion, *, has_repeats: bool) -> dict[str, Any]:
+    """Return what results say of an answer by a criterion."""
+    judgement = answer.find_judgement(criterion)
+    decision = answer.find_decision(criterion)
+    return {
+        "question_id": answer.id,
+        "gold_id": answer.gold_id,
+        "answer_id": answer.identify(criterion),
+        criterion.measure.name: answer.scores.get(criterion.measure.name),
+        **criterion.describe_more(answer),
+        **describe_judgement(answer, criterion, has_repeats=has_repeats),
+        "failure": answer.explain_failures([criterion]),
+        "flags": answer.flags,
+        "judge_score": judgement.score if judgement else None,
+        "override_reason": decision.reason if decision else None,
+    }
 
 
 def summarize_usage(session: Session, outcomes: Iterable[Judgement | None]) -> dict[str, Any]:
@@ -8441,13 +7237,14 @@ def summarize_usage(session: Session, outcomes: Iterable[Judgement | None]) -> d
     }
 
 
-# -- Earlier results
+# -- Earlier results, for a baseline
 
 
 class StoredBlock(Record):
-    """A block of a system's results: `run` has the last two fields, the others have some of the first."""
+    """A block of a system's results: `run` has the inputs, the others have some of the rest."""
 
     per_question: list[dict[str, Any]] = []
+    ci95_reason: dict[str, str] = {}
     judge_model: str = ""
     prompt_hash: str = ""
     repeats: int = 1
@@ -8463,290 +7260,191 @@ def read_results(file: FileData, problems: Problems) -> dict[str, Mapping[str, S
     return systems
 
 
-def restore_run(
-    name: str, blocks: Mapping[str, StoredBlock], file: FileData, problems: Problems
-) -> EarlierRun:
-    rows: dict[str, dict[str, Any]] = defaultdict(dict)  # question ID -> its rows of all blocks, merged
-    measures: list[Measure] = []
-    criteria = []
-    incomplete = []
-    origins: dict[str, Origin] = {}
-    for block, content in blocks.items():
-        for row in content.per_question:
-            rows[str(row.get("question_id"))] |= row
-        found = set(flatten(content.per_question))
-        criterion = find_criterion(block)
-        if criterion and found:
-            criteria.append(criterion)
-            origin = Origin(content.judge_model, content.prompt_hash, content.repeats)
-            origins |= dict.fromkeys(criterion.measure_names, origin)
-            if any(row.get("failure") for row in content.per_question):
-                incomplete.append(criterion)
-        known = SPLIT_BLOCKS.get(block) or ([criterion.measure] if criterion else [])
-        measures += [measure for measure in known if measure.name in found]
-    stored = [JsonRow(file.name, row, key=f"{name}: {question_id}") for question_id, row in rows.items()]
-    scores = restore_scores(stored, measures, problems)
-    scores.origins = origins
-    not_submitted = find_not_submitted(
-        criteria,
-        has_retrieval=any(row.get("retrieved_top_1") for row in rows.values()),
-        has_citations=any(row.get("pred_sentences") for row in rows.values()),
-        has_gold=any(row.get("gold_sentences") for row in rows.values()),
-    )
-    add_obstacles(scores, not_submitted, incomplete)
-    keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
-    return EarlierRun(file.source, list(number_copies(keys)), scores, measures)
-
-
-def find_criterion(block: str) -> Criterion | None:
-    """Return the criterion whose rows a block has, perhaps one of the user's own; None without one."""
-    known = {criterion.block: criterion for criterion in (RUBRIC, *BUILT_IN_CRITERIA.values())}
-    if block in (*known, *SPLIT_BLOCKS):
-        return known.get(block)
-    return Criterion(name=block, measure=Measure(f"{block}_score", block, key=f"avg_{block}"), prompt="")
-
-
-def read_baseline(options: SplitOptions, problems: Problems) -> Mapping[str, EarlierRun]:
+def read_baseline(split: Split, options: SplitOptions, problems: Problems) -> Mapping[str, EarlierRun]:
     """Return the runs of earlier results. Raises UsageError if they cannot be a baseline of this one."""
     path = options.baseline or ""
-    results_file = os.path.join(find_output_folder(options), RESULTS_FILE.format(split=options.split))
+    results_file = os.path.join(split.out, RESULTS_FILE.format(split=split.name))
     if options.submissions:
         raise UsageError("--baseline compares the current directory's systems: leave out --submissions")
     if os.path.realpath(path) == os.path.realpath(results_file):
         raise UsageError(f"--baseline {path}: this run replaces it; keep a copy under another name")
     file = read_file(path, problems)
-    questions_file = QUESTIONS_FILE.format(split=options.split)
+    questions_file = QUESTIONS_FILE.format(split=split.name)
     runs = {}
     for name, blocks in read_results(file, problems).items():
         inputs = [source.file for source in blocks["run"].inputs]
         if inputs and inputs[0] != questions_file:
-            problems.append(Problem(path, f"run: results of {inputs[0]}, not of {questions_file}", key=name))
-        runs[name] = restore_run(name, blocks, file, problems)
+            problems.append(Problem(path, f"results of {inputs[0]}, not of {questions_file}", key=name))
+        runs[name] = restore_run(name, blocks, split, file, problems)
     if not (runs or problems):
         problems.append(Problem(path, "no results of any system"))
     return runs
 
 
-def build_baseline_part(
-    path: str | None, changes_since: Mapping[str, ChangesSince], new: Iterable[str] = ()
-) -> Part:
-    if not path:
-        return Part("")
-    rows: list[list[Cell]] = []
-    how = "sign flips over documents or questions, adjusted for all measures and systems"
-    lines = [f"Baseline: {path}. Drops are tested by {how}."]
-    lines += [f"{name}: not in the baseline" for name in new]
-    for name, since in changes_since.items():
-        for change in since.changes:
-            rows.append([name, change.measure.title, *list_difference_cells(change), change.verdict])
-        checks = since.list_checks()
-        lines += prefix_lines(since.system, since.list_notes())
-        lines += [check.obstacle for check in checks if check.obstacle]
-        lines += [check.worse for check in checks if check.worse]
-    header = ["System", "Measure", "n", "Change", "p (adj.)", "Verdict"]
-    return Part("Changes since the baseline", header, rows, lines, n_names=2)
+def restore_run(
+    name: str, blocks: Mapping[str, StoredBlock], split: Split, file: FileData, problems: Problems
+) -> EarlierRun:
+    rows: dict[str, dict[str, Any]] = defaultdict(dict)  # question ID -> its rows of all blocks, merged
+    scores = Scores()
+    measures: list[str] = []
+    not_submitted = set()
+    incomplete = []
+    criteria = {criterion.block: criterion for criterion in split.criteria}
+    for block, content in blocks.items():
+        for row in content.per_question:
+            rows[str(row.get("question_id"))] |= row
+        known = split.blocks.get(block, [Measure(block, block)])  # or a criterion that is not asked for now
+        lacking = [key for key, reason in content.ci95_reason.items() if reason == State.NOT_SUBMITTED.value]
+        not_submitted |= {measure.name for measure in known if measure.mean_key in lacking}
+        if content.per_question:
+            measures += [measure.name for measure in known]
+        if content.per_question and block in criteria:
+            origin = Origin(content.judge_model, content.prompt_hash, content.repeats)
+            scores.origins |= dict.fromkeys(criteria[block].measure_names, origin)
+            if any(row.get("failure") for row in content.per_question):
+                incomplete.append(criteria[block])
+    for measure in measures:
+        scores.values[measure] = column = np.full(len(rows), np.nan)
+        for position, (question_id, row) in enumerate(rows.items()):
+            score = row.get(measure)
+            if is_number(score) and abs(score) <= MAX_RATING:
+                column[position] = score
+            elif score is not None:
+                text = f"{measure}: expected a number, at most {MAX_RATING:,}"
+                problems.append(Problem(file.name, text, key=f"{name}: {question_id}"))
+    add_obstacles(scores, not_submitted, incomplete)
+    keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
+    return EarlierRun(file.source, list(number_copies(keys)), scores)
 
 
 # ------------------------------------------------------------------ 13. People
 
 # In: a file in which people decide on answers (overrides). Out: People, with the rows that are tied to an
-# answer of this run; the sheet in which people score answers. Read first: People, read_people_rows,
-# build_label_sheet.
+# answer of this run; the sheet in which people score answers. Read first: read_overrides, build_label_sheet.
 
 # -- People's decisions
 
 DecisionKey: TypeAlias = tuple[str, str, str]  # title of a system, question ID, name of a criterion
-
-
-class AnswerKey(NamedTuple):
-    title: str
-    question_id: str
+OwnedAnswer: TypeAlias = tuple[str, SplitAnswer]  # with the title of its system
 
 
 class People(msgspec.Struct):
     overrides: dict[DecisionKey, Decision] = {}
     files: list[InputFile] = []
     remarks: list[str] = []
-    warnings: list[WarningRecord] = []
-    rejected: list[str] = []
-    without_id: list[str] = []  # rows without an answer_id, which count for any answer
+    rejected: list[str] = []  # rows that do not count: where, and why
 
-
-class FoundRow(NamedTuple):
-    raw: JsonRow
-    row: Override
-    criterion: str
-    score: float
-    answers: Sequence[AnswerKey]
-
-
-class AnswerIndex(NamedTuple):
-    """The answers that rows of people's files may be about."""
-
-    # What a row may call a system -> its title. A submission's name is also that of its only system.
-    titles: dict[str, str]
-    question_ids: set[str]
-    criteria: dict[str, Criterion]  # what a row may call it -> criterion
-    # Whether citations count, and an answer ID -> the equal answers
-    copies: dict[tuple[bool, str], list[AnswerKey]]
-    judged: set[AnswerKey]
+    @property
+    def warnings(self) -> list[WarningRecord]:
+        shown = self.rejected[:MAX_NAMES_SHOWN]
+        warnings = [WarningRecord(text, advice="this row does not count") for text in shown]
+        n_more = len(self.rejected) - len(shown)
+        return warnings + ([WarningRecord(f"{n_more} more rows do not count")] if n_more else [])
 
 
 RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
 
 
-def read_people(
-    split: Split,
-    submissions: Sequence[Submission],
-    study: Study[SplitAnswer],
-    path: str | None,
-    problems: Problems,
-) -> People:
+def read_people(split: Split, study: Study[SplitAnswer], path: str | None, problems: Problems) -> People:
     """Read the named file of decisions, or the usual one if that is a file and no link."""
     people = People()
     if path is None:
         usual = os.path.join(split.root, OVERRIDES_FILE.format(split=split.name))
         path = usual if os.path.isfile(usual) and not os.path.islink(usual) else "none"
     if path != "none":
-        read_overrides(path, people, index_answers(split, submissions, study), problems)
+        read_overrides(path, people, study, problems)
+        people.remarks.append(f"Overrides: {len(people.overrides)} in {path}")
     return people
 
 
-def index_answers(split: Split, submissions: Sequence[Submission], study: Study[SplitAnswer]) -> AnswerIndex:
-    questions = {question.question_id for question in split.questions}
-    criteria = {fold_text(criterion.name): criterion for criterion in split.criteria}
-    index = AnswerIndex({}, questions, criteria | RUBRIC_NAMES, defaultdict(list), set())
-    forms = {criterion.needs_citations for criterion in split.criteria}
-    for submission in submissions:
-        if submission.name and len(submission.names) < 2:
-            index.titles[submission.name] = join_folder(submission.name, *submission.names)
-        for name in (*submission.names, *submission.files):
-            title = join_folder(submission.name, name)
-            index.titles[title] = title
-    for system in study.systems:
-        for answer in system.answers:
-            key = AnswerKey(system.title, answer.id)
-            for covers in forms:
-                answer_id = hash_answer(answer.question, answer.prediction, covers_citations=covers)
-                index.copies[covers, answer_id].append(key)
-            is_written = not is_blank(answer.prediction.answer)
-            if answer.question.rubric and is_written and system.title in study.asked:
-                index.judged.add(key)
-    return index
-
-
-def read_overrides(path: str, people: People, index: AnswerIndex, problems: Problems) -> None:
-    """Read decisions. One without a system is on all equal answers that have no decision of their own."""
-    rows = read_people_rows(path, people, index, problems)
-    first: dict[DecisionKey, FoundRow] = {}
-    for found in rows:
-        if not found.row.answer_id:
-            text = f"{found.row.question_id} {found.row.system}"
-            people.without_id.append(found.raw.report(text).describe())
-    for found in sorted(rows, key=lambda found: not found.row.system):
-        for title, question_id in found.answers:
-            decision_key = (title, question_id, found.criterion)
-            earlier = first.setdefault(decision_key, found)
-            if earlier is found:
-                people.overrides[decision_key] = Decision(found.score, found.row.reason)
-            elif bool(earlier.row.system) == bool(found.row.system):
-                what = f"a second decision on {question_id} of {title}"
-                first_place = earlier.raw.report("").describe()
-                problems.append(found.raw.report(f"{what}; the first: {first_place}"))
-                break
-    people.remarks.append(f"Overrides: {len(people.overrides)} in {path}")
-
-
-def read_people_rows(path: str, people: People, index: AnswerIndex, problems: Problems) -> list[FoundRow]:
-    """Return the rows of a CSV or JSON file that are about answers of this run. `people` has the others."""
+def read_overrides(path: str, people: People, study: Study[SplitAnswer], problems: Problems) -> None:
+    """Read decisions. One that names nobody is on all equal answers that have no decision of their own."""
     file = read_file(path, problems)
     people.files.append(file.source)
-    raw_rows = list_item_rows(file, problems, kind=Override)
-    parsed = [(raw, parse_row(Override, raw, problems)) for raw in raw_rows]
-    rows = [(raw, row) for raw, row in parsed if row is not None]
-    titles = match_forms([row.system for _, row in rows], index.titles, fold_cell)
-    names = match_forms([row.question_id for _, row in rows], index.question_ids, fold_cell)
-    faults: dict[str, list[str]] = defaultdict(list)
-    found = []
-    for raw, row in rows:
-        row.system = titles.get(row.system, row.system)
-        row.question_id = names.get(row.question_id, row.question_id)
+    criteria = {fold_text(criterion.name): criterion for criterion in study.criteria} | RUBRIC_NAMES
+    answers = index_judged(study)
+    shared: dict[DecisionKey, Decision] = {}
+    own: dict[DecisionKey, Decision] = {}
+    for place in list_item_rows(file, problems, kind=Override):
+        row = parse_row(Override, place, problems)
+        if row is None:
+            continue
         try:
-            found.append(find_row(raw, row, index))
+            criterion = criteria.get(fold_text(row.criterion))
+            if criterion is None:
+                raise RowFault(f"criterion {row.criterion} is not judged in this run")
+            decision = Decision(criterion.parse_score(row.score), row.reason)
+            found = find_answers(row, criterion, answers)
         except RowFault as fault:
-            kind, text = fault.args
-            faults[kind].append(raw.report(text).describe())
+            people.rejected.append(place.report(str(fault)).describe())
+            continue
         except ValueError as error:
-            problems.append(raw.report(str(error)))
-    for kind, lines in faults.items():
-        people.warnings.append(WarningRecord(kind, lines, file=path))
-        people.rejected += lines
-    return found
+            problems.append(place.report(str(error)))
+            continue
+        decisions = own if row.system else shared
+        for title, answer in found:
+            key = (title, answer.id, criterion.name)
+            if key in decisions:
+                problems.append(place.report(f"a second decision on {answer.id} of {title}"))
+                break
+            decisions[key] = decision
+    people.overrides = shared | own
+
+
+def index_judged(study: Study[SplitAnswer]) -> dict[str, list[OwnedAnswer]]:
+    """Return the answers that people can decide on, by question ID."""
+    answers: dict[str, list[OwnedAnswer]] = defaultdict(list)
+    for system in study.systems:
+        if system.title in study.asked:
+            for answer in system.answers:
+                answers[fold_cell(answer.id)].append((system.title, answer))
+    return answers
 
 
 class RowFault(Exception):
-    """A row of people's files does not count: the kind of fault, and what is wrong."""
+    """A row of people's files does not count, and why."""
 
 
-UNKNOWN_ROWS = "rows for what this run does not have, which do not count"
-OUTDATED_ROWS = (
-    "decisions on answers that have changed since, or their gold answer or rubric, which do not count"
-)
-
-
-def find_row(raw: JsonRow, row: Override, index: AnswerIndex) -> FoundRow:
-    """Return a row with its score and its answers. Raises ValueError for the score, RowFault otherwise."""
-    criterion = index.criteria.get(fold_text(row.criterion))
-    if criterion is None:
-        known = dict.fromkeys(criterion.name for criterion in index.criteria.values())
-        advice = f"criterion {row.criterion}; the criteria are {shorten_names(list(known))}"
-        raise RowFault(UNKNOWN_ROWS, advice)
-    score = criterion.parse_score(row.score)
+def find_answers(
+    row: Override, criterion: Criterion, answers: Mapping[str, Sequence[OwnedAnswer]]
+) -> list[OwnedAnswer]:
+    """Return the answers that a decision is about. Raises RowFault if there is none, or it is not clear."""
     what = f"{row.question_id} {row.system}".strip()
-    title = index.titles.get(row.system, "")
-    if row.question_id not in index.question_ids:
-        raise RowFault(
-            UNKNOWN_ROWS, f"question {row.question_id}{suggest(row.question_id, index.question_ids)}"
-        )
-    titles = [title] if title else []
-    if row.system and not title:
-        titles = [name for name in index.titles if name.startswith(f"{row.system}/")]
-        if not titles:
-            raise RowFault(UNKNOWN_ROWS, describe_unknown_system(row, index))
-        if not row.answer_id:
-            advice = f"; name one of {shorten_names(titles)}, or the answer_id"
-            raise RowFault(UNKNOWN_ROWS, f"system {row.system}{advice}")
-    copies = index.copies.get((criterion.needs_citations, fold_cell(row.answer_id)), [])
-    equal = [copy for copy in copies if copy.question_id == row.question_id]
-    if titles:
-        equal = [copy for copy in equal if copy.title in titles]
-    if copies and not equal:
-        owner = f"{copies[0].question_id} of {copies[0].title}"
-        raise RowFault(UNKNOWN_ROWS, f"answer_id {row.answer_id} is that of {owner}, not of {what}")
-    if row.answer_id and not copies:
-        raise RowFault(OUTDATED_ROWS, f"{what}: copy the new answer_id from the page")
-    answers = [copy for copy in equal if copy in index.judged]
-    if title:
-        answers = [AnswerKey(title, row.question_id)]
-    if not answers:
-        raise RowFault(UNKNOWN_ROWS, f"{what}: not to be judged")
-    return FoundRow(raw, row, criterion.name, score, answers)
+    found = [*answers.get(fold_cell(row.question_id), ())]
+    if not found:
+        raise RowFault(f"question {row.question_id} is not judged in this run")
+    if row.system:
+        found = find_named(row.system, found)
+    else:  # what nobody has answered is no equal answer
+        found = [owned for owned in found if not is_blank(owned[1].prediction.answer)]
+    if not found:
+        raise RowFault(f"{what}: no such system or submission is judged in this run")
+    answer_id = fold_cell(row.answer_id)
+    found = [owned for owned in found if owned[1].identify(criterion) == answer_id]
+    if not found:
+        raise RowFault(f"{what}: answer, gold answer or rubric has changed: copy the new answer_id")
+    found = [owned for owned in found if criterion.prepare(owned[1]) is not None]
+    if not found:
+        raise RowFault(f"{what}: there is nothing to judge")
+    return found
+
+
+def find_named(name: str, answers: Sequence[OwnedAnswer]) -> list[OwnedAnswer]:
+    """Return the answers of a system, or of a submission. An exact name counts before one that looks so."""
+    for fold in (str, fold_cell):
+        named = []
+        for title, answer in answers:
+            if fold(name) in (fold(title), fold(title.partition("/")[0])):
+                named.append((title, answer))
+        if named:
+            return named
+    return []
 
 
 def fold_cell(name: str) -> str:
     """Return a name without what a spreadsheet, a file system or a person may change unseen."""
     text = re.sub(f"'(?={SIGN})", "", unicodedata.normalize("NFC", remove_invisible(name)).strip())
     return text.removeprefix("'")
-
-
-def describe_unknown_system(row: Override, index: AnswerIndex) -> str:
-    folders = sorted({name.partition("/")[0] for name in index.titles if "/" in name})
-    if not row.submission or row.submission in folders:
-        return f"system {row.system}{suggest(row.system, index.titles)}"
-    name = row.submission.casefold()
-    alike = [folder for folder in folders if folder.casefold().startswith(name)]
-    advice = f": did you mean {alike[0]}?" if alike else suggest(row.submission, folders)
-    return f"submission {row.submission}{advice}"
 
 
 # -- The label sheet
@@ -8795,83 +7493,153 @@ def build_sheet_row(answer: SplitAnswer) -> dict[str, object]:
 # ------------------------------------------------------------------ 14. The class and its pages
 
 # In: graded Submissions. Out: the leaderboard, the grades, and the reports on each submission, as a Part or
-# Report that the renderers of section 9 turn into text, pages and tables. Read first: Gradebook,
-# build_leaderboard, build_split_report.
+# Report that the renderers of section 9 turn into text, pages and tables. Read first: grade_class, Gradebook,
+# build_gradebook, build_leaderboard, build_split_report.
 
-# -- The class: leaderboard, grades, questions
+# -- The command
+
+
+def grade_class(inputs: SplitInputs, assignment: Assignment, console: Console) -> int:
+    """Grade the submissions of a class, and rank them. What comes before this is in `grade_split`."""
+    with ask_model(assignment, console) as (outcomes, session):
+        require_judge(assignment, session)
+        graded = grade_submissions(inputs, outcomes, session)
+        gradebook = build_gradebook(graded, expects_model=bool(session.model))
+        leaderboard = build_leaderboard(gradebook)
+        files, is_written = write_outputs(list_class_files(graded, gradebook, leaderboard), console)
+    console.print(render_class(graded, leaderboard))
+    print_saved(files, "Evaluation results", console)
+    print_end(session, list_class_remarks(graded, gradebook), console, graded.checks)
+    console.print(escape_console(describe_class(graded, gradebook)))
+    return decide_exit_code(is_written, session.is_complete(), graded.is_complete, checks=graded.checks)
+
+
+def require_judge(assignment: Assignment, session: Session) -> None:
+    """Raise JudgeUnavailable if grades wait for a judge, now or in an earlier run: they would be F1."""
+    options = assignment.options
+    has_judge = find_api_key() or options.judge_model or read_last_model(options.journal_file)
+    if assignment.requests and has_judge and not session.n_replies:
+        reason = session.unavailable or session.stopped or f"set {API_KEY}"
+        raise JudgeUnavailable(f"no answer is judged: {reason}{session.where}")
+
+
+def list_class_files(graded: GradedSplit, gradebook: Gradebook, leaderboard: Report) -> Iterator[OutputFile]:
+    """Yield the grades, the leaderboard, and then the results and reports of each submission."""
+    split = graded.inputs.split
+    board = join_folder(split.out, LEADERBOARD_FILE.format(split=split.name))
+    # The board links to each page.
+    forms = {*graded.inputs.options.report, *{"html"}.intersection(list_report_forms(board))}
+    rows = list(list_grades(gradebook, has_pages="html" in forms))
+    cells = [list(row.values()) for row in rows]
+    path = join_folder(split.out, GRADES_FILE.format(split=split.name))
+    yield OutputFile(path, functools.partial(render_csv, list(rows[0]), cells))
+    report = add_gate(leaderboard, graded.checks)
+    for file in list_report_files(report, board, ["md", *{"html"}.intersection(forms)]):
+        yield file._replace(is_report=False)
+    for row in graded.submissions:
+        folder = join_folder(split.out, row.submission.output_folder)
+        path = join_folder(folder, RESULTS_FILE.format(split=split.name))
+        document = build_split_document(graded, row)
+        yield OutputFile(path, functools.partial(render_results, document), is_report=True)
+        report = build_empty_report(split, row, graded.session)
+        if row.systems:
+            report = build_split_report(split, row, graded.session, gradebook)
+        stem = path.removesuffix(".json")
+        yield from list_report_files(report, stem, list_report_forms(stem, forms))
+
+
+def render_class(graded: GradedSplit, leaderboard: Report) -> str:
+    """Return the results as the console has them."""
+    attention, board, *_ = leaderboard.parts
+    lines = describe_questions(graded.inputs)
+    lines.append(render_text([narrow_attention(attention), narrow_leaderboard(board)]))
+    for system in graded.systems:
+        lines += map(escape_console, prefix_lines(system.title, describe_decisions(system)))
+    return "\n".join(filter(None, lines))
+
+
+def list_class_remarks(graded: GradedSplit, gradebook: Gradebook) -> list[WarningRecord]:
+    """Return what is missing, or to be doubted, with people's decisions if the points are F1."""
+    remarks = list_split_remarks(graded)
+    unused = [f"{question_id} of {title}" for title, question_id, _ in graded.inputs.people.overrides]
+    if unused and gradebook.measure is F1_MEASURE:
+        what = "overrides without effect on points, which are F1: not all answers are judged or decided on"
+        return [WarningRecord(what, unused), *remarks]
+    return remarks
+
+
+def describe_class(graded: GradedSplit, gradebook: Gradebook) -> str:
+    """Return how many submissions are graded."""
+    ungraded = [row.name for row in graded.submissions if not row.systems]
+    n_submissions = len(graded.submissions)
+    status = f"{n_submissions - len(ungraded)} of {n_submissions} submissions graded"
+    if ungraded:
+        status += f"; not graded: {shorten_names(ungraded)}"
+    n_open = sum(grade.points is None and bool(grade.system.answers) for grade in gradebook.grades.values())
+    return f"{status}; without points yet: {n_open}" if n_open else status
+
+
+# -- Grades, leaderboard, questions
 
 LEADERBOARD_MEASURES = (COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE, *RETRIEVAL_MEASURES)
-COUNTS: Mapping[str, Callable[[SplitSystem], list[SplitAnswer]]] = {
-    "Judged": list_scored,
-    "Missing": lambda system: system.find_missing(RUBRIC),
-    "Flagged": lambda system: system.flagged,
-    "Overridden": lambda system: [answer for answer in system.answers if answer.decisions],
-}
-NOT_ON_CONSOLE = {
-    *COUNTS,
-    "Previous",
-    "Warnings",
-    "Status",
-    "Reason",
-    *(row.title for row in RETRIEVAL_MEASURES),
-}
+NOT_ON_CONSOLE = {"System", "Previous", "Warnings", "Reason", *(row.title for row in RETRIEVAL_MEASURES)}
 
 
 class Concern(Enum):
     """What needs attention, in the order in which the leaderboard says so."""
 
-    CHANGED = WarningRecord("Not as in the last run")
-    UNGRADED = WarningRecord("Not graded")
-    ODD = WarningRecord("Odd predictions")
-    UNJUDGED = WarningRecord("Judgements missing", advice="run again, or override them")
-    UNANSWERED = WarningRecord("Half of the questions or more not answered")
-    BESIDE = WarningRecord("Not all is graded")
-    FLAGGED = WarningRecord("Flagged answers", advice="read them and decide")
-    EQUAL = WarningRecord("Equal predictions")
-    ALIKE = WarningRecord("The same citations in all questions")
-    BEST = WarningRecord("The best system counts", advice="ask for one file, or `final`")
-    REJECTED = WarningRecord("Rows of people's files that do not count")
-    EARLY = WarningRecord(
-        "Decisions without an answer_id, written before this class was graded",
-        advice="delete them if they are of another class",
-    )
+    CHANGED = "Grades that differ from the last run"
+    UNNAMED = "Graded in the last run, and not named now"
+    UNGRADED = "Not graded"
+    ODD = "Odd predictions"
+    UNJUDGED = "Judgements missing"
+    UNANSWERED = "Half of the questions or more not answered"
+    FLAGGED = "Flagged answers"
+    EQUAL = "Equal predictions"
+    BEST = "The best of several systems counts"
+    REJECTED = "Rows of people's files that do not count"
 
 
-ODDITIES = (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM, BROAD)
-# The system of a submission without systems.
-NO_SYSTEM: SplitSystem = GradedSystem(System("", InputFile("", "")), ())
+# The system of a submission without systems, and an answer for the names of what is said of one.
+NO_SYSTEM: SplitSystem = System("", InputFile("", ""))
+NO_ANSWER_TO_SPLIT = SplitAnswer(
+    OpenQuestion(), NO_PREDICTION, Split("", NO_SYSTEM.file, [], {}, {}), "", id="", item_key=(), cluster=""
+)
+
+
+class LastGrade(NamedTuple):
+    """What the grades of the last run say about a submission."""
+
+    points: float | None
+    previous: float | None  # the points before, if they were others
 
 
 class Grade(NamedTuple):
     """A submission's grade: 100 times the mean of a measure of the system that counts."""
 
+    submission: GradedSubmission
     system: SplitSystem  # NO_SYSTEM if none is graded
+    points: float | None
     obstacle: str  # why there are no points; "" if there are
-    row: GradeRow  # for the history, if it differs from the last one
-    earlier: Sequence[GradeRow]  # oldest first
+    last: LastGrade | None
     concerns: Mapping[Concern, Sequence[LinkCell]]
+    rank: int | None = None
 
     @property
-    def points(self) -> float | None:
-        return self.row.points
+    def previous(self) -> float | None:
+        """The last points that were others."""
+        earlier = (self.last.points, self.last.previous) if self.last else ()
+        return next((points for points in earlier if points not in (None, self.points)), None)
 
     @property
-    def previous(self) -> GradeRow | None:
-        """The newest earlier row with other points, if there is one."""
-        for row in reversed(self.earlier):
-            if row.points not in (None, self.points):
-                return row
-        return None
+    def status(self) -> str:
+        return "graded" if self.system.answers else State.NOT_GRADED.value
 
     @property
     def reason(self) -> str:
-        texts: list[str] = []
+        texts = []
         for concern, cells in self.concerns.items():
-            notes = shorten_names([cell.note for cell in cells])
-            kind = concern.value.kind
-            if concern is Concern.UNGRADED and not (texts or self.system.answers):
-                kind = ""  # The status says it.
-            texts.append(": ".join(filter(None, [kind, notes, concern.value.advice])))
+            texts.append(f"{concern.value}: {shorten_names([cell.note for cell in cells])}")
         if self.obstacle and not {Concern.UNGRADED, Concern.UNJUDGED} & self.concerns.keys():
             texts.append(self.obstacle)
         if not self.system.find_mean(F1_MEASURE).is_submitted:
@@ -8883,175 +7651,47 @@ class Gradebook(NamedTuple):
     """A graded class."""
 
     inputs: SplitInputs
-    submissions: Sequence[GradedSubmission]
-    session: Session
-    measure: Measure
-    grades: Mapping[str, Grade]  # submission -> grade
-    changes: Sequence[str]  # what differs from the last run, for the console
-    concerns: Mapping[Concern, Sequence[LinkCell]]
+    measure: Measure  # of all points, or they would not be comparable
+    judge: str
+    grades: Mapping[str, Grade]  # by submission, the best first
     medians: Mapping[str, Mean]  # measure -> median of the means
     median_points: float | None
 
 
-class BoardRow(NamedTuple):
-    """A row of the leaderboard: a system, or a submission of which a system or all cannot be graded."""
-
-    submission: Submission
-    system: SplitSystem
-    reason: str  # why it has no rank, or a rank with missing judgements
-    rank: int | None = None
-    is_counted: bool = True  # False for a system beside the one that counts
-
-
-def choose_measure(systems: Sequence[SplitSystem]) -> Measure:
-    """Return the measure that ranks: combined, answer if nothing is cited, F1 without answer scores.
-
-    A board may rank by answer alone, points may not: the first late student who cites would change them all.
-    """
-    if not has_answer_scores(systems):
-        return F1_MEASURE
-    judged = list(filter(list_scored, systems))
-    has_evidence = any(system.find_mean(EVIDENCE_MEASURE).is_submitted for system in judged)
-    return COMBINED_MEASURE if has_evidence else ANSWER_MEASURE
-
-
-def has_answer_scores(systems: Sequence[SplitSystem]) -> bool:
-    """Return whether a model has judged, or people all answers of a system of each submission."""
-    answers = flatten(system.answers for system in systems)
-    if any(answer.judgement not in (None, NO_ANSWER) for answer in answers):
-        return True
+def is_decided(systems: Sequence[SplitSystem]) -> bool:
+    """Return whether people have decided on all answers of a system of each submission."""
     decided = [system for system in systems if list_scored(system) and not system.find_missing(RUBRIC)]
-    owners = {system.system.submission for system in decided}
-    return bool(owners) and owners == {system.system.submission for system in systems}
+    owners = {system.submission for system in decided}
+    return bool(owners) and owners == {system.submission for system in systems}
 
 
-def rank_submissions(
-    submissions: Sequence[GradedSubmission], counted: Collection[str]
-) -> tuple[Measure, list[BoardRow]]:
-    """Return the measure that ranks, and all rows: best first, without a rank last.
-
-    A submission has the rank of its system that is counted, by its title; its others follow without one.
-    """
-    measure = choose_measure(list(flatten(submission.systems for submission in submissions)))
-    parts = (EVIDENCE_MEASURE, measure) if measure is COMBINED_MEASURE else (measure,)
-    values = {}
-    rows = {}
-    for submission in submissions:
-        for system in submission.systems:
-            reason = ""
-            if measure is not F1_MEASURE and not list_scored(system):
-                reason = State.NOT_JUDGED.value
-            elif not all(system.find_mean(part).is_submitted for part in parts):
-                reason = "no citations"
-            values[system.title] = None if reason else system.find_mean(measure).value
-            missing = system.find_missing(RUBRIC)
-            if missing:
-                reason = f"{State.MISSING_JUDGEMENTS.value}: {len(missing)}"
-            rows[system.title] = BoardRow(submission.submission, system, reason)
-    ranks = rank_systems({title: value for title, value in sorted(values.items()) if title in counted})
-    others = rank_systems({title: value for title, value in sorted(values.items()) if title not in counted})
-    ranked = []
-    for title, rank in ranks.items():
-        row = rows[title]._replace(rank=rank)
-        ranked.append(row)
-        for other in others:
-            if rows[other].submission is row.submission:
-                ranked.append(rows[other]._replace(is_counted=False))
-    faulty = [row.submission for row in submissions if row.submission.problems]
-    return measure, ranked + [BoardRow(row, NO_SYSTEM, row.reasons[0]) for row in faulty]
-
-
-def build_gradebook(
-    inputs: SplitInputs,
-    submissions: Sequence[GradedSubmission],
-    session: Session,
-    *,
-    needs_scores: bool,
-    limit: int | None,
-) -> Gradebook:
-    # One measure for all, or points would not be comparable; never the answer alone (see choose_measure).
-    systems = list(flatten(submission.systems for submission in submissions))
-    is_combined = needs_scores or has_answer_scores(systems)
-    measure = COMBINED_MEASURE if is_combined else F1_MEASURE
-    judge = session.model or (inputs.history.judge if needs_scores else "")
-    if session.model and session.repeats > 1:
-        judge += f", asked {session.repeats} times"
-    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    base = GradeRow(date, "", "", measure=measure.title, judge=judge, version=VERSION)
-    copies = find_copies([row.submission for row in submissions])
+def build_gradebook(graded: GradedSplit, *, expects_model: bool) -> Gradebook:
+    """Grade a class. If points need a judge's scores, they are not F1 where these are missing."""
+    inputs = graded.inputs
+    submissions = graded.submissions
+    has_rubric = any(question.rubric for question in inputs.split.questions)
+    needs_scores = expects_model and has_rubric and bool(inputs.study.asked)
+    measure = COMBINED_MEASURE if needs_scores or is_decided(graded.systems) else F1_MEASURE
+    equal = find_equal([row.submission for row in submissions])
     grades = {}
     for row in submissions:
-        earlier = inputs.history.owned.get(row.name, ())
-        grade = build_grade(inputs.split, row, measure, base, earlier, limit)
         concerns: dict[Concern, list[LinkCell]] = defaultdict(list)
-        for concern, cell in list_concerns(inputs.split, row, copies):
+        for concern, cell in list_concerns(inputs.split, row, equal):
             concerns[concern].append(cell)
-        grades[row.name] = grade._replace(concerns=concerns)
-    changes, changed = compare_with_last(inputs, grades)
+        system = choose_system(row, measure)
+        obstacle = explain_no_points(row, system, measure)
+        value = system.find_mean(measure).value
+        points = None if obstacle or value is None else round(100 * value, 2)
+        last = inputs.last.get(fold_cell(row.name))
+        grades[row.name] = Grade(row, system, points, obstacle, last, concerns)
+    ranks = rank_systems({name: grade.points for name, grade in sorted(grades.items())})
+    grades = {name: grades[name]._replace(rank=rank) for name, rank in ranks.items()}
     medians = {}
     for mean_of in inputs.split.measures:
         value = find_median(grade.system.find_mean(mean_of).value for grade in grades.values())
         medians[mean_of.name] = NO_MEAN._replace(value=value)
-    return Gradebook(
-        inputs,
-        submissions,
-        session,
-        measure,
-        grades,
-        changes,
-        collect_concerns(inputs, grades, changed),
-        medians,
-        find_median(grade.points for grade in grades.values()),
-    )
-
-
-def collect_concerns(
-    inputs: SplitInputs, grades: Mapping[str, Grade], changed: Mapping[str, str]
-) -> dict[Concern, list[LinkCell]]:
-    """Return what needs attention in a class: about grades that have changed, each grade, and decisions."""
-    concerns = {}
-    for concern in Concern:
-        concerns[concern] = list(flatten(grade.concerns.get(concern, ()) for grade in grades.values()))
-    pages = {row.name: row.link_page(inputs.split) for row in inputs.submissions}
-    for name, note in changed.items():
-        concerns[Concern.CHANGED].append(LinkCell(name, pages.get(name, ""), note))
-    concerns[Concern.REJECTED] += map(LinkCell, inputs.people.rejected)
-    if inputs.history.is_first:
-        concerns[Concern.EARLY] += map(LinkCell, inputs.people.without_id)
-    return concerns
-
-
-def build_grade(
-    split: Split,
-    submission: GradedSubmission,
-    measure: Measure,
-    base: GradeRow,
-    earlier: Sequence[GradeRow],
-    limit: int | None,
-) -> Grade:
-    """Grade a submission. There are no points before all is judged that could change them."""
-    system = choose_system(submission, measure)
-    rivals = [system] if system.name == FINAL_SYSTEM else submission.systems
-    n_rubrics = sum(question.rubric is not None for question in split.questions)
-    obstacle = ""
-    if not submission.systems:
-        obstacle = State.NOT_GRADED.value
-    elif measure is F1_MEASURE:
-        obstacle = ""  # No judgement can change it.
-    elif any(rival.find_missing(RUBRIC) for rival in rivals):
-        obstacle = State.MISSING_JUDGEMENTS.value
-    elif not list_scored(system):
-        obstacle = State.NOT_JUDGED.value
-    elif limit is not None and limit < n_rubrics:
-        obstacle = f"{State.JUDGED_IN_PART.value}, {limit} of {n_rubrics} questions (--limit)"
-    value = system.find_mean(measure).value
-    points = None if obstacle or value is None else round(100 * value, 2)
-    was_graded = bool(submission.systems or (earlier and earlier[-1].folder))
-    folder = make_relative(submission.submission.path) if was_graded else ""
-    row = msgspec.structs.replace(
-        base, submission=submission.name, folder=folder, points=points, **find_basis(split, system)
-    )
-    return Grade(system, obstacle, row, earlier, {})
+    median_points = find_median(grade.points for grade in grades.values())
+    return Gradebook(inputs, measure, graded.session.model, grades, medians, median_points)
 
 
 def find_median(values: Iterable[float | None]) -> float | None:
@@ -9060,62 +7700,61 @@ def find_median(values: Iterable[float | None]) -> float | None:
 
 
 def list_concerns(
-    split: Split, graded: GradedSubmission, copies: Copies
+    split: Split, graded: GradedSubmission, equal: Sequence[Sequence[str]]
 ) -> Iterator[tuple[Concern, LinkCell]]:
     """Yield what needs attention about a submission, for the box on the leaderboard and for its grade."""
     submission = graded.submission
     page = submission.link_page(split)
     for reason in submission.reasons:
         yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
-    for notice in submission.notices:
-        yield Concern.BESIDE, LinkCell(submission.name, page, notice._replace(file="").describe())
     for submitted, system in zip(submission.systems, graded.systems, strict=True):
         title = system.title if len(submission.systems) > 1 else submission.name
-        for oddity in submitted.oddities:
-            if oddity.kind in ODDITIES and oddity.cases:
-                yield Concern.ODD, LinkCell(title, page, oddity.describe())
+        for warning in submitted.warnings:
+            if warning.is_misread:
+                yield Concern.ODD, LinkCell(title, page, warning._replace(file="").describe())
         for criterion in split.criteria:
             ids = list_ids(system.find_missing(criterion))
             if ids:
                 note = f"{criterion.prefix}{len(ids)} ({shorten_names(ids)})"
-                yield Concern.UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note, len(ids))
+                yield Concern.UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note)
         n_blank = sum(is_blank(answer.prediction.answer) for answer in system.answers)
         if 2 * n_blank >= len(system.answers) > 0:
-            causes = [
-                oddity.describe() for oddity in submitted.oddities if oddity.is_misread and oddity.cases
-            ]
-            note = "; ".join([f"{n_blank} of {len(system.answers)}", *causes])
-            yield Concern.UNANSWERED, LinkCell(title, page, note)
+            yield Concern.UNANSWERED, LinkCell(title, page, f"{n_blank} of {len(system.answers)}")
         for answer in system.flagged:
             note = f"{answer.id} ({', '.join(answer.flags)})"
             yield Concern.FLAGGED, LinkCell(title, submission.link_page(split, answer.id), note)
-        equal = list_others(system.title, copies.equal)
-        if equal:
-            yield Concern.EQUAL, LinkCell(title, page, shorten_names(equal))
-        alike = [name for name in list_others(system.title, copies.alike) if name not in equal]
-        if alike:
-            yield Concern.ALIKE, LinkCell(title, page, shorten_names(alike))
+        for titles in equal:
+            if system.title in titles:
+                others = [other for other in titles if other.rpartition("/")[0] != submission.name]
+                yield Concern.EQUAL, LinkCell(title, page, shorten_names(others))
     names = [system.name for system in submission.systems]
     if len(names) > 1 and FINAL_SYSTEM not in names:
-        yield Concern.BEST, LinkCell(submission.name, page, f"best of {len(names)} systems")
+        yield Concern.BEST, LinkCell(submission.name, page, ", ".join(names))
 
 
-def list_others(title: str, groups: Iterable[Sequence[str]]) -> list[str]:
-    """Return the systems of others that are in a group with one."""
-    owner = title.rpartition("/")[0]
-    others = flatten(group for group in groups if title in group)
-    return [other for other in others if other != title and other.rpartition("/")[0] != owner]
-
-
-def build_attention_part(concerns: Mapping[Concern, Sequence[LinkCell]]) -> Part:
+def build_attention_part(gradebook: Gradebook) -> Part:
+    """Return the box that says what a teacher should look at before giving out grades."""
+    inputs = gradebook.inputs
+    concerns: dict[Concern, list[LinkCell]] = {concern: [] for concern in Concern}
+    named = set(map(fold_cell, gradebook.grades))
+    for name, grade in sorted(gradebook.grades.items()):
+        for concern, cells in grade.concerns.items():
+            concerns[concern] += cells
+        if grade.last and grade.last.points not in (None, grade.points):
+            page = grade.submission.submission.link_page(inputs.split)
+            note = f"{format_points(grade.points)}, before {format_points(grade.last.points)}"
+            concerns[Concern.CHANGED].append(LinkCell(name, page, note))
+    for name, last in inputs.last.items():
+        if name not in named:
+            concerns[Concern.UNNAMED].append(LinkCell(name, note=format_points(last.points)))
+    concerns[Concern.REJECTED] += map(LinkCell, inputs.people.rejected)
     rows: list[list[Cell]] = []
     for concern, cells in concerns.items():
         shown = list(cells[:MAX_NAMES_SHOWN])
         if len(cells) > len(shown):
             shown.append(LinkCell(f"and {len(cells) - len(shown)} more"))
         if shown:
-            what = f"{concern.value.kind}: {sum(cell.n_cases for cell in cells)}"
-            rows.append([concern.value._replace(kind=what).describe(), shown])
+            rows.append([f"{concern.value}: {len(cells)}", shown])
     lines = [FLAGS_NOTE] if concerns[Concern.FLAGGED] else []
     return Part("Needs attention", ["What", "Where"], rows, lines, place="box")
 
@@ -9124,119 +7763,79 @@ def narrow_attention(attention: Part) -> Part:
     """Return the part for the console, whose last line names those that are not graded."""
     lines = []
     for kind, cells in attention.rows:
-        if str(kind).startswith(f"{Concern.UNGRADED.value.kind}:"):
-            continue
-        lines += [str(kind), *[f"  {format_cell(cell)}" for cell in cast("list[LinkCell]", cells)]]
+        if not str(kind).startswith(f"{Concern.UNGRADED.value}:"):
+            lines += [str(kind), *[f"  {format_cell(cell)}" for cell in cast("list[LinkCell]", cells)]]
     return attention._replace(rows=(), lines=lines)
 
 
 def build_leaderboard(gradebook: Gradebook) -> Report:
+    """Return the report on a class: a row for each submission, of its system that counts."""
     split = gradebook.inputs.split
-    submissions = gradebook.submissions
-    counted = {grade.system.title for grade in gradebook.grades.values()}
-    measure, rows = rank_submissions(submissions, counted)
-    systems = [row.system for row in rows if row.system is not NO_SYSTEM]
-    more_measures = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
-    measures = [*LEADERBOARD_MEASURES, *more_measures]
-    previous = {grade.system.title: grade.previous for grade in gradebook.grades.values()}
-    board = build_board(split, rows, measures, measure, previous)
-    remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems, measures)]
+    grades = gradebook.grades.values()
+    systems = [grade.system for grade in grades if grade.system.answers]
+    measures = list_class_measures(split)
+    remarks = [f"Ranked by: {gradebook.measure.title}", *describe_certainty(systems, measures)]
     remarks += list_provenance(systems)
     parts = [
-        build_attention_part(gradebook.concerns),
-        board._replace(lines=remarks),
+        build_attention_part(gradebook),
+        build_board(gradebook, measures)._replace(lines=remarks),
         build_question_part(gradebook),
         Part("Data warnings", lines=describe_warnings(split.warnings), place="folded"),
     ]
-    csv_rows = [build_board_csv_row(row, measures, previous) for row in rows]
-    n_graded = sum(bool(submission.systems) for submission in submissions)
-    counts = f"{len(submissions)}: {n_graded} graded, {len(submissions) - n_graded} not graded"
-    median = "" if gradebook.median_points is None else f"{gradebook.median_points:.2f} of 100"
-    return Report(
-        f"Leaderboard of the {split.name} split",
-        parts,
-        header=list(csv_rows[0]),
-        rows=lambda: [list(cells.values()) for cells in csv_rows],
-        facts=build_run_facts(split, gradebook.session, systems)
-        | {"Submissions": counts, "Median of the class": median},
-    )
+    median = gradebook.median_points
+    facts = {
+        "Judge": gradebook.judge or "none",
+        "Questions": str(len(split.questions)),
+        "Submissions": f"{len(grades)}: {len(systems)} graded, {len(grades) - len(systems)} not graded",
+        "Median of the class": "" if median is None else f"{median:.2f} of 100",
+    }
+    return Report(f"Leaderboard of the {split.name} split", parts, facts=facts)
 
 
-def build_board(
-    split: Split,
-    rows: Sequence[BoardRow],
-    measures: Sequence[Measure],
-    widest: Measure,
-    previous: Mapping[str, GradeRow | None],
-) -> Part:
+def list_class_measures(split: Split) -> list[Measure]:
+    """Return the measures of the leaderboard and of a student's grade: those that make it come first."""
+    beside = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
+    return [*LEADERBOARD_MEASURES, *beside]
+
+
+def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
+    split = gradebook.inputs.split
     named: list[MeansRow] = []
-    for row in rows:
-        rank: Cell = "n/a" if row.rank is None else row.rank
-        name = LinkCell(row.submission.name, row.submission.link_page(split))
-        named.append(([rank, name, row.system.name, describe_status(row.system)], row.system.means))
-    header = ["Rank", "Submission", "System", "Status"]
+    more: list[list[Cell]] = []
+    for grade in gradebook.grades.values():
+        submission = grade.submission.submission
+        name = LinkCell(submission.name, submission.link_page(split))
+        rank: Cell = "n/a" if grade.rank is None else grade.rank
+        named.append(([rank, name, grade.system.name], grade.system.means))
+        previous = "" if grade.previous is None else format_points(grade.previous)
+        more.append([previous, len(submission.warnings), grade.reason])
     # Only the measure that ranks has intervals: with all of them the table is wider than a window.
-    board = build_means_part("Leaderboard", header, named, measures, n_names=3, widest=widest)
-    table = []
-    for cells, row in zip(board.rows, rows, strict=True):
-        more: list[Cell] = []
-        for list_answers in COUNTS.values():
-            ids = list_ids(list_answers(row.system))
-            link = row.submission.link_page(split, ids[0]) if ids else ""
-            more.append(LinkCell(str(len(ids)), link))
-        if any(previous.values()):
-            then = previous.get(row.system.title)
-            more.append(f"{format_points(then.points)} ({then.date[:10]})" if then else "")
-        table.append([*cells, *more, len(row.submission.warnings), row.reason])
+    header = ["Rank", "Submission", "System"]
+    board = build_means_part("Leaderboard", header, named, measures, n_names=2, widest=gradebook.measure)
     return board._replace(
-        header=[
-            *board.header,
-            *COUNTS,
-            *(["Previous"] if any(previous.values()) else []),
-            "Warnings",
-            "Reason",
-        ],
-        rows=table,
+        header=[*board.header, "Previous", "Warnings", "Reason"],
+        rows=[[*cells, *rest] for cells, rest in zip(board.rows, more, strict=True)],
         is_sortable=True,
-        minor=[index for index, row in enumerate(rows) if not row.is_counted],
     )
-
-
-def build_board_csv_row(
-    row: BoardRow, measures: Iterable[Measure], previous: Mapping[str, GradeRow | None]
-) -> dict[str, object]:
-    then = previous.get(row.system.title)
-    low, high = row.system.find_mean(COMBINED_MEASURE).interval or (None, None)
-    cells: dict[str, object] = {"rank": row.rank, "submission": row.submission.name}
-    cells |= {"system": row.system.name, "status": describe_status(row.system)}
-    cells |= {"combined": None, "low": low, "high": high}
-    for measure in measures:
-        name = measure.name if measure in RETRIEVAL_MEASURES else measure.title.lower()
-        cells[name] = row.system.find_mean(measure).value
-    for title in ("Judged", "Missing", "Flagged"):
-        cells[title.lower()] = len(COUNTS[title](row.system))
-    cells |= {"previous": then and then.points, "previous_date": then and then.date}
-    cells |= {"warnings": len(row.submission.warnings), "reason": row.reason}
-    return cells | {"provenance": "; ".join(row.system.provenance)}
-
-
-def describe_status(system: SplitSystem) -> str:
-    return "graded" if system.answers else State.NOT_GRADED.value
 
 
 def narrow_leaderboard(board: Part) -> Part:
-    status = board.header.index("Status")
+    """Return the part for the console: those that are graded, by the means of answers and citations."""
+    shown = [title not in NOT_ON_CONSOLE for title in board.header]
+    name = board.header.index("Submission")
+    system = board.header.index("System")
     rows = []
     for row in board.rows:
-        if row[status] != State.NOT_GRADED.value:
-            rows.append([drop_middle(cell) if isinstance(cell, LinkCell) else cell for cell in row])
-    return board._replace(rows=rows).select(set(board.header) - NOT_ON_CONSOLE)
+        if row[system]:
+            cells = list(row)
+            cells[name] = drop_middle(format_cell(row[name]))
+            rows.append(list(itertools.compress(cells, shown)))
+    return board._replace(header=list(itertools.compress(board.header, shown)), rows=rows)
 
 
-def drop_middle(cell: LinkCell) -> LinkCell:
+def drop_middle(name: str) -> str:
     """Return a name without its middle if it would cut the console's table into several."""
-    is_long = len(cell.text) > MAX_NAME_CHARS
-    return cell._replace(text=f"{cell.text[:15]}...{cell.text[-12:]}") if is_long else cell
+    return f"{name[:15]}...{name[-12:]}" if len(name) > MAX_NAME_CHARS else name
 
 
 def choose_system(submission: GradedSubmission, measure: Measure) -> SplitSystem:
@@ -9245,23 +7844,65 @@ def choose_system(submission: GradedSubmission, measure: Measure) -> SplitSystem
     return next((system for system in submission.systems if system.name == FINAL_SYSTEM), best)
 
 
+def explain_no_points(submission: GradedSubmission, system: SplitSystem, measure: Measure) -> str:
+    """Return why a submission has no points: something that could change them is not judged."""
+    rivals = [system] if system.name == FINAL_SYSTEM else submission.systems
+    if not submission.systems:
+        return State.NOT_GRADED.value
+    if measure is F1_MEASURE:
+        return ""
+    if any(rival.find_missing(RUBRIC) for rival in rivals):
+        return State.MISSING_JUDGEMENTS.value
+    return "" if list_scored(system) else State.NOT_JUDGED.value
+
+
 def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, object]]:
-    for submission in sorted(gradebook.submissions, key=lambda row: (row.name.casefold(), row.name)):
-        grade = gradebook.grades[submission.name]
-        previous = grade.previous
-        yield {
-            "submission": submission.name,
+    split = gradebook.inputs.split
+    for name in sorted(gradebook.grades, key=lambda name: (name.casefold(), name)):
+        grade = gradebook.grades[name]
+        submission = grade.submission
+        row: dict[str, object] = {
+            "submission": name,
             "points": grade.points,
-            "previous": previous and previous.points,
-            "previous_date": previous and previous.date,
-            "change": explain_change(previous, grade) if previous else "",
+            "previous": grade.previous,
+            "rank": grade.rank,
             "system": grade.system.name,
-            "status": describe_status(grade.system),
+            "judge": gradebook.judge,
+            "status": grade.status,
             "reason": grade.reason,
+            "missing": len(grade.system.find_missing(RUBRIC)),
             "flagged": sum(len(system.flagged) for system in submission.systems),
             "decisions": sum(len(answer.decisions) for answer in grade.system.answers),
-            "page": submission.submission.name_page(gradebook.inputs.split) if has_pages else "",
+            "warnings": len(submission.submission.warnings),
+            "page": submission.submission.name_page(split) if has_pages else "",
         }
+        for measure in list_class_measures(split):
+            row[measure.mean_key] = grade.system.find_mean(measure).value
+        yield row
+
+
+def read_last_grades(split: Split, problems: Problems) -> dict[str, LastGrade]:
+    """Return the grades of the last run by submission: the only memory of a class."""
+    path = join_folder(split.out, GRADES_FILE.format(split=split.name))
+    if not os.path.lexists(path):
+        return {}
+    faults: Problems = []
+    last = {}
+    for row in read_csv_rows(read_file(path, faults), faults):
+        try:
+            name = fold_cell(row.data["submission"])
+            points, previous = parse_points(row.data["points"]), parse_points(row.data["previous"])
+            last[name] = LastGrade(points, previous)
+        except (KeyError, ValueError):
+            faults.append(row.report("not as the last run has written it: restore the file, or move it away"))
+    if not (last or faults):
+        faults.append(Problem(path, "no grades: restore the file, or move it away"))
+    problems += faults
+    return last
+
+
+def parse_points(cell: str) -> float | None:
+    return float(cell) if cell else None
 
 
 def build_question_part(gradebook: Gradebook) -> Part:
@@ -9271,63 +7912,31 @@ def build_question_part(gradebook: Gradebook) -> Part:
     if len(systems) < MIN_CLASS:
         return part
     scores = np.array([[answer.score for answer in system.answers] for system in systems], np.float64)
-    cited = [[answer.scores.get(F1_MEASURE.name) for answer in system.answers] for system in systems]
-    citations = np.array(cited, np.float64)
-    citations[[not system.find_mean(F1_MEASURE).is_submitted for system in systems]] = np.nan
-    has_citations = not np.isnan(citations).all()
-    rows: list[tuple[float, list[Cell]]] = []
-    not_found = []
     noise = 2 / math.sqrt(len(systems))  # nearly t / sqrt(n - 2 + t^2), with the t of 95 %
+    rows: list[tuple[float, list[Cell]]] = []
     for index, question in enumerate(gradebook.inputs.split.questions):
-        answers = correlate_with_others(scores, index)
-        f1 = correlate_with_others(citations, index)
-        if not len(answers.scores):
+        own, others = split_scores(scores, index)
+        if not len(own):
             continue
-        if len(f1.scores) and (not f1.scores.any() or f1.rank < -noise):
-            not_found.append(question.question_id)
-        cells: list[Cell] = [question.question_id, question.question, len(answers.scores)]
-        shares = [f"{100 * np.mean(answers.scores == level):.0f}%" for level in (1, TOP_SCORE)]
-        mean, correlation = answers.list_cells(ANSWER_MEASURE)
-        cells += [mean, *shares, correlation]
-        if has_citations:
-            cells += f1.list_cells(F1_MEASURE)
-        rows.append((min(answers.rank, f1.rank), cells))
-    lines = [
-        "Correlation: of the scores with the means of the same submissions' other questions. "
-        f"With {len(systems)} submissions chance alone makes it up to {noise:.2f} (95 %).",
-        "A question that good submissions fail often has a wrong gold answer or an unclear rubric.",
-    ]
-    if not_found:
-        what = "Gold evidence that nobody cites, or mostly weak submissions do"
-        lines.append(f"{what}: {shorten_names(not_found)}. Is it the right evidence?")
-    header = ["Question", "Text", "Answers", "Mean", "Lowest level", "Highest level", "Correlation"]
+        correlation = compute_correlation(own, others)
+        cells: list[Cell] = [question.question_id, question.question, len(own)]
+        cells.append(MeanCell(float(own.mean()), None, 2, ANSWER_MEASURE.axis))
+        cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
+        cells.append(MeanCell(correlation, None, 2, Interval(-1, 1)))
+        rows.append((math.inf if correlation is None else correlation, cells))
     return part._replace(
-        header=[*header, *(["F1", "Correlation of F1"] if has_citations else [])],
+        header=["Question", "Text", "Answers", "Mean", "Lowest level", "Highest level", "Correlation"],
         rows=[cells for _, cells in sorted(rows, key=itemgetter(0))],
-        lines=lines,
+        lines=[
+            "Correlation: of the scores with the means of the same submissions' other questions. "
+            f"With {len(systems)} submissions chance alone makes it up to {noise:.2f} (95 %).",
+            "A question that good submissions fail often has a wrong gold answer or an unclear rubric.",
+        ],
     )
 
 
-class QuestionScores(NamedTuple):
-    """The class's scores of a question, and how they correlate with those of the other questions."""
-
-    scores: Array
-    correlation: float | None
-
-    @property
-    def rank(self) -> float:
-        return math.inf if self.correlation is None else self.correlation
-
-    def list_cells(self, measure: Measure) -> list[Cell]:
-        mean = float(self.scores.mean()) if len(self.scores) else None
-        return [
-            MeanCell(mean, None, 2, measure.axis),
-            MeanCell(self.correlation, None, 2, Interval(-1, 1)),
-        ]
-
-
-def correlate_with_others(scores: Array, index: int) -> QuestionScores:
-    """Correlate the scores of a question with the same submissions' means of the others.
+def split_scores(scores: Array, index: int) -> tuple[Array, Array]:
+    """Return the scores of a question, and the same submissions' means of the others.
 
     `scores` has a row for each submission, NaN where there is no score. Without another score it is left out.
     """
@@ -9335,286 +7944,11 @@ def correlate_with_others(scores: Array, index: int) -> QuestionScores:
     column = scores[:, index]
     is_known = ~np.isnan(column) & (counts > 1)
     own = column[is_known]
-    if not len(own):
-        return QuestionScores(own, None)
-    others = (np.nansum(scores, axis=1)[is_known] - own) / (counts[is_known] - 1)
-    return QuestionScores(own, compute_correlation(own, others))
-
-
-# -- The history: the grades of earlier runs, what they rested on, and who must be named
-
-
-class GradeRow(msgspec.Struct, frozen=True):
-    """A row of the history: the grade of a submission, and what it rests on."""
-
-    date: str  # UTC
-    submission: str
-    folder: str  # "" from when it is withdrawn
-    points: float | None = None
-    system: str = ""  # "" if none is graded
-    measure: str = ""
-    judge: str = ""
-    gold: str = ""
-    documents: str = ""
-    answers: str = ""
-    decisions: str = ""
-    version: str = ""
-
-    def fold(self) -> GradeRow:
-        """Return what two rows of the same grade have in common: no date, and names as they are read back."""
-        names = {name: fold_cell(getattr(self, name)) for name in ("submission", "folder", "system", "judge")}
-        return msgspec.structs.replace(self, date="", **names)
-
-
-# The words for what differs between two rows.
-CHANGE_REASONS = {
-    "gold": "gold answer or rubric",
-    "system": "system",
-    "answers": "answers",
-    "decisions": "decisions",
-    "measure": "measure",
-    "judge": "judge",
-    "documents": "documents",
-    "version": "program",
-}
-
-
-def find_basis(split: Split, system: SplitSystem) -> dict[str, str]:
-    """Return what points rest on, for a GradeRow."""
-    if not system.answers:
-        return {}
-    decided = []
-    documents = set()
-    for answer in system.answers:
-        decision = answer.find_decision(RUBRIC)
-        if decision:
-            decided.append(f"{answer.id} {decision.score:g}")
-        documents.update(answer.question.gold_ids)
-        if answer.cited:
-            documents.add(find_cited_sentences(answer).doc_id)
-    texts = []
-    for doc_id in sorted(documents):
-        document = split.find_document(doc_id)
-        texts += [doc_id, document.text or "", *flatten((document.sentences or {}).items())]
-    return {
-        "system": system.name,
-        "gold": hash_texts(*[answer.gold_id for answer in system.answers]),
-        "documents": hash_texts(*texts),
-        "answers": system.system.file.sha256[:12],
-        "decisions": hash_texts(*decided) if decided else "",
-    }
-
-
-def hash_texts(*texts: str) -> str:
-    return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
-
-
-def explain_change(then: GradeRow, grade: Grade) -> str:
-    now = grade.row
-    if now.points is None:
-        return grade.obstacle
-    reasons = []
-    for name, words in CHANGE_REASONS.items():
-        if getattr(then, name) != getattr(now, name):
-            reasons.append(words)
-    if "system" in reasons:
-        reasons = [words for words in reasons if words != "answers"]  # they are those of another system
-    return ", ".join(reasons) or "judged again"
-
-
-def compare_with_last(inputs: SplitInputs, grades: Mapping[str, Grade]) -> tuple[list[str], dict[str, str]]:
-    """Return (lines for the console, what differs by submission) on points unlike the last ones."""
-    history = inputs.history
-    changed = {}
-    kinds: Counter[str] = Counter()
-    for name, grade in grades.items():
-        then = grade.earlier[-1] if grade.earlier else grade.row
-        if then.points not in (None, grade.points):
-            why = explain_change(then, grade)
-            kinds.update(why.split(", "))
-            points = f"{format_points(grade.points)}, before {format_points(then.points)}"
-            changed[name] = f"{points}: {why}"
-    for name, then in history.withdrawn.items():
-        if then.points is not None:
-            kinds["withdrawn"] += 1
-            changed[name] = f"none, before {format_points(then.points)}: withdrawn"
-    lines = []
-    if changed:
-        n_compared = len(grades) + kinds["withdrawn"]
-        what = ", ".join(kind for kind, _ in kinds.most_common())
-        lines.append(f"{len(changed)} of {n_compared} grades differ from the last run: {what}")
-    asked = {criterion.name for criterion in inputs.split.criteria}
-    for name in sorted(set(history.last.criteria) - asked):
-        lines.append(f"Judged in the last run, and not asked for in this one: {name}")
-        changed[f"criterion {name}"] = "judged in the last run, and not asked for in this one"
-    return lines, changed
+    return own, (np.nansum(scores, axis=1)[is_known] - own) / (counts[is_known] - 1)
 
 
 def format_points(points: float | None) -> str:
     return "none" if points is None else f"{points:.2f}"
-
-
-class LastResults(NamedTuple):
-    """What the results of a submission say about the last run."""
-
-    golds: Mapping[str, str] = MappingProxyType({})  # question ID -> hash of the gold
-    criteria: Sequence[str] = ()  # that were judged
-
-
-def read_last_results(split: Split) -> LastResults:
-    """Read the first results that have questions: all submissions have the same ones."""
-    folder = os.path.join(split.out, GRADED_FOLDER.format(split=split.name))
-    for path in find_files(folder, f"*/{RESULTS_FILE.format(split=split.name)}").values():
-        golds: dict[str, str] = {}
-        criteria = set()
-        for blocks in read_results(read_file(path, []), []).values():
-            for block, content in blocks.items():
-                golds |= {
-                    row["question_id"]: row["gold_id"] for row in content.per_question if "gold_id" in row
-                }
-                criterion = find_criterion(block)
-                if criterion and content.per_question:
-                    criteria.add(criterion.name)
-        if golds:
-            return LastResults(golds, sorted(criteria))
-    return LastResults()
-
-
-def find_renumbered(split: Split, last: LastResults) -> Problems:
-    """Return the problem that an ID by position is now that of another question than in the last run."""
-    golds = {question.question_id: hash_gold(question) for question in split.questions}
-    moved = {gold: name for name, gold in last.golds.items() if golds.get(name) != gold}
-    for position, question in enumerate(split.questions, start=1):
-        name = question.question_id
-        earlier = moved.get(golds[name])
-        if earlier and name == NUMBERED_ID.format(position) and last.golds.get(name) != golds[name]:
-            folder = GRADED_FOLDER.format(split=split.name)
-            advice = f"write question_id into the questions first, or move {folder}/ away"
-            text = f"IDs are by position, and {earlier} is now {name}: {advice}"
-            return [Problem(split.file.file, text)]
-    return []
-
-
-class History(NamedTuple):
-    """The grades of earlier runs, oldest first."""
-
-    file: FileData = FileData(InputFile("", ""), None)
-    rows: Sequence[GradeRow] = ()
-    problems: Sequence[Problem] = ()  # about damaged rows
-    last: LastResults = LastResults()
-    owned: Mapping[str, Sequence[GradeRow]] = MappingProxyType({})  # submission of today -> its rows
-    withdrawn: Mapping[str, GradeRow] = MappingProxyType({})  # submission that is gone -> its last row
-    judge: str = ""  # of the last run
-    is_first: bool = False  # whether the class has never been graded
-
-
-def read_history(split: Split, problems: Problems) -> History:
-    path = os.path.join(split.out, HISTORY_FILE.format(split=split.name))
-    last = read_last_results(split)
-    if not os.path.lexists(path):
-        return History(last=last)
-    file = read_file(path, problems)
-    rows = []
-    damaged: Problems = []
-    header = read_history_header(file)
-    lacking = [name for name in GradeRow.__struct_fields__ if name not in header.names]
-    if file.data is not None and lacking:
-        advice = "restore the first line, or move the file away to begin anew"
-        problems.append(Problem(file.name, f"columns that are missing: {', '.join(lacking)}: {advice}", 1))
-        return History(last=last)
-    # Line by line: an unclosed quote damages no other line.
-    for line, text in enumerate(file.text.splitlines()[1:], start=2):
-        cells = [fold_cell(cell) for cell in next(csv.reader([text], delimiter=header.delimiter), [])]
-        row = JsonRow(file.name, dict(zip(header.names, cells, strict=False)), line)
-        row.data["points"] = row.data.get("points", "").replace(",", ".") or None
-        try:
-            if len(cells) >= len(header.names):
-                rows.append(msgspec.convert(row.data, GradeRow, strict=False))
-            elif cells:
-                damaged.append(row.report(f"cut off: {len(cells)} of {len(header.names)} cells"))
-        except msgspec.ValidationError as error:
-            damaged.append(describe_fault(error, row))
-    if all(re.match(r"\d{4}-\d\d-\d\dT", row.date) for row in rows):  # else a spreadsheet has changed them
-        rows.sort(key=attrgetter("date"))  # They may be sorted in another way.
-    return History(file, rows, damaged, last, judge=rows[-1].judge.partition(", ")[0] if rows else "")
-
-
-class HistoryHeader(NamedTuple):
-    names: Sequence[str]
-    delimiter: str  # a spreadsheet may have written another one
-
-
-def read_history_header(file: FileData) -> HistoryHeader:
-    line = file.text.partition("\n")[0].strip()
-    delimiter = max(",;\t", key=line.count)
-    return HistoryHeader([name.strip('" ') for name in line.split(delimiter)], delimiter)
-
-
-def render_history(file: FileData, new: Sequence[GradeRow]) -> str:
-    """Return the history with new rows at its end. What is there stays as it is."""
-    if not file.data:
-        return render_csv(GradeRow.__struct_fields__, map(msgspec.structs.astuple, new))
-    names, delimiter = read_history_header(file)
-    rows = [[getattr(row, name, "") for name in names] for row in new]
-    _, _, added = render_csv(names, rows, delimiter).partition("\r\n")
-    end = "" if file.text.endswith("\n") else "\r\n"
-    return f"\ufeff{file.text}{end}{added}"
-
-
-def match_history(split: Split, submissions: Sequence[Submission], history: History) -> History:
-    """Find the rows of each submission, by folder or else by name, and those that are withdrawn.
-
-    Raises UsageError if a submission that was graded is not named. It is withdrawn if its folder is gone and
-    others beside it are named: a folder that is gone with all the others may be on a stick.
-    """
-    folders = {fold_path(submission.path): submission.name for submission in submissions}
-    names = {fold_cell(submission.name): submission.name for submission in submissions}
-    owned: dict[str, list[GradeRow]] = defaultdict(list)
-    for row in history.rows:
-        owned[folders.get(row.folder) or names.get(row.submission, row.submission)].append(row)
-    parents = {os.path.dirname(os.path.abspath(submission.path)) for submission in submissions}
-    there = set()  # what is beside the folders that are named
-    for parent in filter(os.path.isdir, parents):
-        there |= {fold_path(os.path.join(parent, name)) for name in os.listdir(parent)}
-    withdrawn = {}
-    unnamed = []
-    for name in owned.keys() - set(names.values()):
-        last = owned[name][-1]
-        is_beside = os.path.dirname(last.folder) in set(map(os.path.dirname, folders))
-        if last.folder and last.folder not in there and is_beside:
-            withdrawn[name] = last
-        elif last.folder:
-            unnamed.append(name)
-    if unnamed:
-        folder = GRADED_FOLDER.format(split=split.name)
-        advice = "name all folders; what is judged already costs nothing"
-        text = f"{shorten_names(sorted(unnamed))}: {advice}, or move {folder}/ away if this is another class"
-        raise UsageError(f"graded earlier and not named: {text}")
-    return history._replace(owned=owned, withdrawn=dict(sorted(withdrawn.items())))
-
-
-def list_new_rows(gradebook: Gradebook) -> list[GradeRow]:
-    """Return a row for each submission whose points differ from its last row, or what they rest on."""
-    rows = []
-    for grade in gradebook.grades.values():
-        last = grade.earlier[-1].fold() if grade.earlier else None
-        if grade.row.folder and grade.row.fold() != last:
-            rows.append(grade.row)
-    first = next(iter(gradebook.grades.values())).row
-    for name in gradebook.inputs.history.withdrawn:
-        rows.append(GradeRow(first.date, name, "", judge=first.judge, version=VERSION))
-    return rows
-
-
-def fold_path(path: str) -> str:
-    return fold_cell(make_relative(path))
-
-
-def make_relative(path: str) -> str:
-    """Return a path relative to the current directory, as it is written everywhere."""
-    with suppress(ValueError):  # on another drive
-        path = os.path.relpath(path)
-    return Path(path).as_posix()
 
 
 # -- Console
@@ -9638,10 +7972,9 @@ def render_split_text(submission: GradedSubmission, split: Split) -> str:
 
 def render_system(submitted: SubmittedSystem, system: SplitSystem) -> str:
     answers = system.answers
-    n_loaded = len(submitted.predictions.rows) + len(submitted.predictions.unknown)
     lines = [
         render_title(escape_console(f"Evaluating: {submitted.file.file}")),
-        f"Loaded predictions for {n_loaded} questions",
+        f"Loaded predictions for {submitted.n_loaded} questions",
         render_title("RETRIEVAL EVALUATION RESULTS"),
         f"Total Questions: {len(answers)}\n",
     ]
@@ -9727,7 +8060,7 @@ def warn_about_missing(system: SplitSystem, criteria: Iterable[Criterion]) -> li
                 failure = answers[0].find_failure(criterion) or NOT_JUDGED
                 names = f"{', '.join(list_ids(answers))} ({len(answers)} in all, {counts})"
                 text = f"{criterion.prefix}{what}: {names}, e.g. {failure.reason}"
-                warnings.append(WarningRecord(text, file=system.system.file.file))
+                warnings.append(WarningRecord(text, file=system.file.file))
     return warnings
 
 
@@ -9778,17 +8111,13 @@ def build_slice_part(systems: Sequence[SplitSystem], facet: str, measures: Seque
 # -- Reports
 
 
-def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
-    """Return the forms of report that are named or that an earlier run has left: none stays out of date."""
-    left = [form for form in REPORT_FORMATS if os.path.isfile(f"{stem}.{form}")]
-    return sorted({*named, *left})
-
-
 def build_empty_report(split: Split, submission: GradedSubmission, session: Session) -> Report:
     part = Part("Not graded", lines=submission.submission.reasons, place="box")
     title = ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name]))
-    columns = list_csv_columns(split.measures, split.criteria, has_repeats=session.repeats > 1)
-    return Report(title, [part], header=[column.name for column in columns])
+    row = build_csv_row(
+        NO_SYSTEM, NO_ANSWER_TO_SPLIT, split.measures, split.criteria, has_repeats=session.repeats > 1
+    )
+    return Report(title, [part], header=list(row))
 
 
 def build_split_report(
@@ -9816,12 +8145,12 @@ def build_split_report(
         *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
         Part("Answers to look at", lines=cases, place="folded"),
     ]
-    facts = build_run_facts(split, session, systems)
+    facts = {"Judge": session.model or "none"}
     if gradebook:
         parts = [*list_first_parts(gradebook, graded), *parts]
-        facts = {"Judge": facts["Judge"]}
     else:
         lines += describe_warnings(split.warnings)
+        facts |= {"Questions": str(len(split.questions)), "Systems": str(len(systems))}
         facts["Warnings"] = str(len(lines))
     return build_empty_report(split, graded, session)._replace(
         parts=[*parts, Part("Warnings", lines=lines, place="warnings")],
@@ -9839,11 +8168,10 @@ def build_overview_part(split: Split, graded: GradedSubmission, gradebook: Grade
     lines += describe_certainty(systems, measures, graded.differences)
     if not gradebook:  # A student has no use for what tells which scores may be compared.
         lines += list_provenance(systems)
-    elif len(systems) == 1:  # Its grade is above, with the measures that it is made of.
-        above = list_grade_measures(gradebook, graded)
-        measures = [measure for measure in measures if measure not in above]
     for system in systems:
         lines += prefix_lines(system.name, describe_scored(system))
+    if gradebook and len(systems) == 1:  # Its means are above, beside the grade.
+        return Part("Systems", lines=lines)
     return build_systems_part("Systems", systems, measures, lines)
 
 
@@ -9854,103 +8182,75 @@ COMBINED_POINTS = (
 )
 
 
-def list_grade_measures(gradebook: Gradebook, submission: GradedSubmission) -> list[Measure]:
-    """Return what a grade is made of, and the measures of the criteria beside it."""
-    made_of: Sequence[Measure] = CITATION_MEASURES if gradebook.measure is F1_MEASURE else JUDGE_MEASURES
-    beside = list_judged_beside(gradebook.grades[submission.name].system)
-    return [*made_of, *[criterion.measure for criterion in beside]]
-
-
 def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list[Part]:
     """Return what a student's page shows first: the grade, and how to appeal."""
+    split = gradebook.inputs.split
     grade = gradebook.grades[submission.name]
-    system = grade.system
-    points = f"not final: {grade.obstacle}"
-    if grade.points is not None:
-        points = f"{grade.points:.2f} of 100"
+    points = f"not final: {grade.obstacle}" if grade.points is None else f"{grade.points:.2f} of 100"
     lines = []
     if len(submission.systems) > 1:
-        names = ", ".join(own.name for own in submission.systems)
-        lines.append(f"Of your systems {names}, the one that counts is {system.name}.")
+        names = ", ".join(system.name for system in submission.systems)
+        lines.append(f"Of your systems {names}, the one that counts is {grade.system.name}.")
     lines.append(f"The grade is 100 times {gradebook.measure.title}.")
-    rows: list[MeansRow] = [(["yours"], system.means)]
-    if gradebook.median_points is not None and grade.points is not None:
-        rows.append((["median of the class"], gradebook.medians))
-    measures = list_grade_measures(gradebook, submission)
-    made_of = build_means_part(f"Your grade: {points}", ["Mean"], rows, measures)
-    explanations = dict(made_of.explanations)
     if gradebook.measure is COMBINED_MEASURE:
         lines.append(COMBINED_POINTS)
-        for explained in JUDGE_MEASURES:
-            explanations.pop(explained.title, None)
-    split = gradebook.inputs.split
+    rows: list[MeansRow] = [(["yours"], grade.system.means)]
+    if gradebook.median_points is not None and grade.points is not None:
+        rows.append((["median of the class"], gradebook.medians))
+    means = build_means_part(f"Your grade: {points}", ["Mean"], rows, list_class_measures(split))
     path = os.path.join(split.root, APPEAL_FILE.format(split=split.name))
     text = read_file(path, []).text if os.path.isfile(path) else ""
     appeal = [line for line in map(str.strip, text.splitlines()) if line]
     appeal.append("Name the question and the answer ID, which is at the end of each answer below.")
     return [
-        made_of._replace(lines=lines, explanations=explanations, place="head"),
+        means._replace(lines=lines, place="head"),
         Part("How to appeal", lines=appeal, place="first"),
     ]
 
 
-def build_run_facts(split: Split, session: Session, systems: Sequence[SplitSystem]) -> dict[str, str]:
-    return {
-        "Judge": session.model or "none",
-        "Questions": str(len(split.questions)),
-        "Systems": str(len(systems)),
-    }
-
-
-def list_csv_columns(
+def build_csv_row(
+    system: SplitSystem,
+    answer: SplitAnswer,
     measures: Iterable[Measure],
     criteria: Sequence[Criterion],
-    system: SplitSystem = NO_SYSTEM,
     *,
     has_repeats: bool,
-) -> list[Column]:
-    """Return the columns of the CSV for a system's answers."""
-    columns = [
-        Column("question_id", attrgetter("id")),
-        Column("system", lambda _: system.name),
-        Column("doc_id", attrgetter("question.doc_id")),
-        *[Column(facet, attrgetter(f"question.{facet}")) for facet in SHOWN_FACETS],
-        *[build_score_column(measure.name) for measure in measures],
-    ]
+) -> dict[str, object]:
+    """Return an answer as the CSV and a Python program have it."""
+    question = answer.question
+    row: dict[str, object] = {"question_id": answer.id, "system": system.name, "doc_id": question.doc_id}
+    row |= {facet: getattr(question, facet) for facet in SHOWN_FACETS}
+    row |= {measure.name: answer.scores.get(measure.name) for measure in measures}
     for criterion in criteria:
-        for column in list_columns(criterion, has_repeats=has_repeats):
-            if column.csv == "failure":
-                columns.append(Column("failure", lambda answer: answer.explain_failures(criteria)))
-            elif column.csv:
-                columns.append(Column(column.csv, functools.partial(get_judged_cell, column)))
-    columns += [Column(kind, functools.partial(get_citations_cell, kind)) for kind in CITATION_KINDS]
-    return [
-        *columns,
-        Column("provenance", lambda _: "; ".join(system.provenance)),
-        Column("question", attrgetter("question.question")),
-        Column("gold_answer", attrgetter("question.answer")),
-        Column("system_answer", attrgetter("prediction.answer")),
-    ]
-
-
-def get_judged_cell(column: Column, answer: SplitAnswer) -> Any:
-    return column.get_cell(answer) if answer.outcomes else None
-
-
-def get_citations_cell(kind: str, answer: SplitAnswer) -> str:
-    return ", ".join(answer.sort_citations()[kind])
+        judged = build_judged_row(answer, criterion, has_repeats=has_repeats)
+        said = describe_judgement(answer, criterion, has_repeats=has_repeats)
+        if criterion is RUBRIC:
+            cells = {"answer_id": judged["answer_id"], **said, "failure": answer.explain_failures(criteria)}
+            cells["flags"] = ", ".join(answer.flags)
+            prefix = ""
+        else:
+            prefix = f"{criterion.name}_"
+            cells = {name: judged[name] for name in ("support", *said) if name in judged}
+            cells[f"{prefix}failure"] = judged["failure"]
+        cells |= {prefix + name: judged[name] for name in ("judge_score", "override_reason")}
+        row |= cells if answer.outcomes else dict.fromkeys(cells)
+    row |= {kind: ", ".join(names) for kind, names in answer.sort_citations().items()}
+    return row | {
+        "provenance": "; ".join(system.provenance),
+        "question": question.question,
+        "gold_answer": question.answer,
+        "system_answer": answer.prediction.answer,
+    }
 
 
 def list_csv_rows(
     split: Split, systems: Sequence[SplitSystem], *, has_repeats: bool
 ) -> Iterator[list[object]]:
-    columns = []
-    for system in systems:
-        columns.append(list_csv_columns(split.measures, split.criteria, system, has_repeats=has_repeats))
     for position in range(len(split.questions)):
-        for system, own_columns in zip(systems, columns, strict=True):
+        for system in systems:
             answer = system.answers[position]
-            yield [column.get(answer) for column in own_columns]
+            row = build_csv_row(system, answer, split.measures, split.criteria, has_repeats=has_repeats)
+            yield list(row.values())
 
 
 # -- The page: each question with all its answers
@@ -9981,11 +8281,12 @@ def build_answer_card(system: SplitSystem, answer: SplitAnswer) -> Card:
     failure = answer.find_failure(RUBRIC)
     decision = answer.find_decision(RUBRIC)
     cases = {"failed": failure, "flagged": answer.flags, "overridden": answer.decisions}
+    points = [f"{row.title} {answer.scores[row.name]:.3g}" for row in list_points_measures(answer)]
     return Card(
         system.name,
         text,
         build_answer_facts(system, answer),
-        verdict=describe_points(system, answer),
+        verdict=", ".join(points),  # "Answer 3, Evidence 0.875", without a judge "F1 0.5"
         score=answer.score,
         marks=[mark for mark, reason in cases.items() if reason],
         reason=decision.reason if decision else answer.find_rationale(RUBRIC),
@@ -9993,19 +8294,12 @@ def build_answer_card(system: SplitSystem, answer: SplitAnswer) -> Card:
     )
 
 
-def list_points_measures(system: SplitSystem, answer: SplitAnswer) -> list[Measure]:
+def list_points_measures(answer: SplitAnswer) -> list[Measure]:
     """Return the measures of an answer's points: answer and evidence, or F1 without a judge."""
-    measures = [ANSWER_MEASURE] if answer.score is not None else []
-    # Who cites nothing has evidence where there is none to cite.
-    if system.find_mean(F1_MEASURE).is_submitted or answer.scores.get(EVIDENCE_MEASURE.name):
-        measures.append(EVIDENCE_MEASURE if EVIDENCE_MEASURE.name in answer.scores else F1_MEASURE)
+    measures = [F1_MEASURE] if answer.score is None else [ANSWER_MEASURE, EVIDENCE_MEASURE]
+    if answer.find_failure(RUBRIC):
+        measures = []  # there are no points yet
     return [measure for measure in measures if measure.name in answer.scores]
-
-
-def describe_points(system: SplitSystem, answer: SplitAnswer) -> str:
-    """Return "Answer 3, Evidence 0.875", without a judge "F1 0.5"."""
-    measures = list_points_measures(system, answer)
-    return ", ".join(f"{measure.title} {answer.scores[measure.name]:.3g}" for measure in measures)
 
 
 def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, str]:
@@ -10024,22 +8318,19 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
             scores = [str(repeat.score) for repeat in judgement.repeats]
             facts[f"{criterion.prefix}judge's scores".capitalize()] = ", ".join(scores)
     facts["Flags"] = ", ".join(answer.flags)
-    has_citations = system.find_mean(F1_MEASURE).is_submitted
     for kind, names in answer.sort_citations().items():
-        if kind != "missed" or has_citations:
-            facts[CITATION_KINDS[kind]] = shorten_names(names)
+        facts[CITATION_KINDS[kind]] = shorten_names(names)
     for criterion in list_judged_beside(system):
         outcome = answer.outcomes.get(criterion.name)
         remark = ""
         if criterion.needs_citations and outcome and not isinstance(outcome, Failure):
             remark = qualify_citations(answer, outcome.score)
         facts[criterion.measure.title] = criterion.describe(outcome, remark)
-    shown = []
-    in_heading = list_points_measures(system, answer)
-    for measure in (*CITATION_MEASURES, *JUDGE_MEASURES) if has_citations else (ANSWER_MEASURE,):
-        if measure.name in answer.scores and measure not in in_heading:
-            shown.append(f"{measure.title} {answer.scores[measure.name]:.{measure.digits}f}")
-    facts["Other scores"] = ", ".join(shown)
+    others = []
+    for measure in (*CITATION_MEASURES, *JUDGE_MEASURES):
+        if measure.name in answer.scores and measure not in list_points_measures(answer):
+            others.append(f"{measure.title} {answer.scores[measure.name]:.{measure.digits}f}")
+    facts["Other scores"] = ", ".join(others)
     if answer.question.rubric:
         facts["Answer ID"] = answer.identify(RUBRIC)
     for criterion in list_judged_beside(system):
@@ -10086,11 +8377,10 @@ def list_document_lines(
 
 # ------------------------------------------------------------------ 15. Free answers
 
-# In: rows of question, gold answer and answer, or a split. Out: the scores of each configuration (of a
-# system, with a file of answers) by methods and criteria, compared; summaries use the same (section 17).
-# Read first: METHODS, AnswerScales, GradeAnswers.
+# In: tables of question, gold answer and answer, or a split. Out: the scores of each system by methods and
+# criteria, compared; summaries use the same (section 17). Read first: METHODS, grade_answer_files.
 
-JUDGE_SUFFIX = "__judge-"  # Names of files by another judge than the default one have it.
+JUDGE_SUFFIX = "__judge-"  # before the name of another judge than the default one, in names of files
 EMBEDDING_MODEL = "all-MiniLM-L6-v2"  # small, made for English
 SEMANTIC_THRESHOLDS = tuple(percent / 100 for percent in range(50, 91, 5))
 PROXY_SIMILARITY = 0.9  # above it an answer counts as correct if no person has judged any
@@ -10100,61 +8390,22 @@ SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
 USUAL_JUDGE_TOP = 5  # Of more files the best are judged.
 DEFAULT_METHODS = ("exact", "keyword", "f1")
 SETUP_OPTIONS = ("methods", "protocol", "normalize", "threshold", "embedding_model", "judge_top", "repeats")
-COLUMN_FIELDS = ("rows", "system", *(name for name in Item.__struct_fields__ if name != "extra"))
+ITEM_FIELDS = [name for name in Item.__struct_encode_fields__ if name != "extra"]
+COLUMN_FIELDS = tuple(dict.fromkeys(["rows", "system", *ITEM_FIELDS, "options"]))
 ANSWER_COLUMNS = (
     *("id", "category", "input", "gold", "prediction", "correct", "reasoning", "decision_method", "failure"),
+    "flags",
 )
-# The columns of other programs' files
-PRESETS: Mapping[str, Mapping[str, str]] = {
-    "inspect": {"rows": "samples", "question": "input", "gold": "target", "prediction": "output.completion"},
-    "promptfoo": {
-        "rows": "results.results",
-        "question": "vars.question",
-        "gold": "testCase.assert.0.value",
-        "prediction": "response.output",
-        "system": "provider.id",
-    },
-    "deepeval": {
-        "rows": "testRunData.testCases",
-        "question": "input",
-        "gold": "expectedOutput",
-        "prediction": "actualOutput",
-        "context": "retrievalContext",
-    },
-    "lm-eval": {
-        "question": "doc.question",
-        "gold": "target",
-        "prediction": "filtered_resps.0",
-        "id": "doc_id",
-        "system": "filter",
-    },
-    "ragas": {
-        "question": "user_input",
-        "gold": "reference",
-        "prediction": "response",
-        "context": "retrieved_contexts",
-    },
-    "MLflow": {"question": "inputs", "gold": "ground_truth", "prediction": "outputs"},
-    "LangSmith": {
-        "question": "inputs.question",
-        "gold": "reference_outputs.answer",
-        "prediction": "outputs.answer",
-    },
-    "Langfuse": {"question": "input", "gold": "expectedOutput", "prediction": "output"},
-}
 
 
 class ItemAnswer(Answer):
     item: Item
     similarity: float = 0.0  # cosine with the best gold answer
+    is_tuned: bool = False  # whether the threshold of similarity was chosen on it
 
     @property
     def topic(self) -> str:
         return self.item.question or self.item.id
-
-    @property
-    def gold(self) -> str:
-        return "".join(self.item.accepted[:1])
 
     def list_arguments(self) -> list[Any]:
         return [] if is_blank(self.item.prediction) else [self.item]
@@ -10170,7 +8421,7 @@ class ItemAnswer(Answer):
         context = "\n\n".join(self.item.context)
         return {
             "question": self.item.question or NOT_GIVEN,
-            "gold": "\n".join(["Any of these:", *accepted]) if len(accepted) > 1 else self.gold,
+            "gold": "\n".join(["Any of these:", *accepted]) if len(accepted) > 1 else self.item.gold,
             "answer": self.item.prediction[:MAX_ANSWER_CHARS],
             "context": context,
             "web": context or "(none)",
@@ -10180,15 +8431,14 @@ class ItemAnswer(Answer):
         return find_flags(self.item.prediction, self.item.question, *self.item.accepted)
 
 
-ItemSystem: TypeAlias = GradedSystem[ItemAnswer]
+ItemSystem: TypeAlias = System[ItemAnswer]
 
 
-def build_item_answer(item: Item, similarity: float = 0.0) -> ItemAnswer:
+def build_item_answer(item: Item) -> ItemAnswer:
     return ItemAnswer(
         item,
-        similarity,
         id=item.id,
-        item_key=(fold_text(item.question), "".join(item.accepted[:1])),
+        item_key=(fold_text(item.question), item.gold),
         cluster=tuple(item.expected_sources) or fold_text(item.question or item.id),
     )
 
@@ -10350,35 +8600,24 @@ def load_embedding_model(name: str, needed_by: str) -> Any:
         raise UsageError(f"the embedding model {name} is not on this machine ({reason}); {advice}") from None
 
 
-class Tuning(NamedTuple):
-    """A chosen threshold, and how it was chosen."""
-
-    threshold: float
-    topics: Collection[str]  # the questions that it was chosen on
-    by_labels: bool  # or else by a proxy
-    document: Mapping[str, Any]  # as the results have it
-
-    def includes(self, answer: ItemAnswer) -> bool:
-        has_basis = answer.item.label is not None or not self.by_labels
-        return has_basis and answer.topic in self.topics
-
-
-def choose_threshold(answers: Sequence[ItemAnswer]) -> Tuning:
-    """Choose the best of SEMANTIC_THRESHOLDS for all files on half of their questions.
+def choose_threshold(answers: Sequence[ItemAnswer]) -> dict[str, Any]:
+    """Choose the best of SEMANTIC_THRESHOLDS for all files on half of their questions, and mark its answers.
 
     A hash chooses the half: of the questions with answers that a person judged or, without any, of all. Of
-    equally good thresholds the lowest counts. Its figures are those on the other questions.
+    equally good thresholds the lowest counts. Returns it with its figures on the other questions.
     """
     labelled = [answer for answer in answers if answer.item.label is not None]
     candidates = labelled or answers
     topics = sorted({answer.topic for answer in candidates}, key=hash_json)
     chosen = set(topics[: math.ceil(len(topics) / 2)])
     tuned = [answer for answer in candidates if answer.topic in chosen]
-    others = [answer for answer in labelled if answer.topic not in chosen]
+    for answer in tuned:
+        answer.is_tuned = True
+    others = [answer for answer in labelled if not answer.is_tuned]
     figure = "f1" if any(answer.item.label for answer in tuned) else "accuracy"
     tried = {threshold: try_threshold(threshold, tuned) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: getattr(tried[threshold], figure) or 0.0)
-    document = {
+    tuning = {
         **msgspec.structs.asdict(try_threshold(best, others)),
         "threshold": best,
         "criterion": figure,
@@ -10388,10 +8627,10 @@ def choose_threshold(answers: Sequence[ItemAnswer]) -> Tuning:
     }
     if not labelled:
         reason = f"no person's labels: a similarity above {PROXY_SIMILARITY} counted as correct"
-        document["figures_reason"] = reason
+        tuning["figures_reason"] = reason
     elif not others:
-        document["figures_reason"] = "no other rows"
-    return Tuning(best, chosen, bool(labelled), document)
+        tuning["figures_reason"] = "no other rows"
+    return tuning
 
 
 def try_threshold(threshold: float, answers: Sequence[ItemAnswer]) -> Classification:
@@ -10429,29 +8668,40 @@ def list_failures(study: Study[ItemAnswer], system: ItemSystem) -> list[WarningR
 # -- The command
 
 
-def parse_column(fields: Collection[str], presets: Mapping[str, Columns], text: str) -> list[tuple[str, str]]:
-    """Return the columns that a text names: one, or those of a preset."""
-    for name, columns in presets.items():
-        if name.casefold() == text.casefold():
-            return list(columns.items())
+def parse_column(text: str) -> tuple[str, str]:
+    """Return field and path in "gold=Soll"."""
     field, _, path = text.partition("=")
-    if field not in fields or not path:
-        known = f"{', '.join(fields)}{suggest(field, fields)}"
-        raise argparse.ArgumentTypeError(f"expected FIELD=NAME, of {known}; or one of {', '.join(presets)}")
-    return [(field, path)]
+    if field not in COLUMN_FIELDS or not path:
+        known = f"{', '.join(COLUMN_FIELDS)}{suggest(field, COLUMN_FIELDS)}"
+        raise argparse.ArgumentTypeError(f"expected FIELD=NAME, of {known}")
+    return field, path
+
+
+def explain_answers() -> str:
+    lines = [f"methods (default: {' '.join(DEFAULT_METHODS)}; with --criteria none):"]
+    lines += [f"  {name:18} {method.explanation}" for name, method in METHODS.items()]
+    lines += ["", "columns of a table, in any case, and what they may be called:"]
+    fields = {field: ", ".join(names) for field, names in Item.aliases.items() if field != "answer"}
+    fields["answer"] = "is prediction beside gold or options, and gold beside prediction"
+    others = "system, category, keywords, expected_sources, sources, latency_ms, model"
+    fields["others"] = f"{others}; correct (a person's yes or no)"
+    for field, names in fields.items():
+        lines.append(textwrap.fill(f"  {field:18} {names}", CONSOLE_WIDTH, subsequent_indent=" " * 21))
+    lines += ["", "A table is CSV, a JSON list of objects, JSON lines, or an object with one such list."]
+    return "\n".join(lines)
 
 
 class AnswerOptions(JudgeOptions, GateOptions):
     group = "scoring"
-    follows_journal = False
+    epilog = explain_answers()
 
     files: Sequence[str] = option((), "answers, or a split", "files", nargs="+", metavar="FILE")
-    given_columns: Sequence[Sequence[tuple[str, str]]] = option(
+    given_columns: Sequence[tuple[str, str]] = option(
         (),
-        "fields: gold=Soll prediction=data.0.answer rows=results system=provider, or a preset below",
+        "where fields are: gold=Soll prediction=data.0.answer rows=results system=provider",
         "--columns",
         nargs="+",
-        type=functools.partial(parse_column, COLUMN_FIELDS, PRESETS),
+        type=parse_column,
         metavar="FIELD=NAME",
     )
     given_methods: Sequence[str] | None = option(None, "as below", "--method", nargs="+", choices=METHODS)
@@ -10464,7 +8714,7 @@ class AnswerOptions(JudgeOptions, GateOptions):
         EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}, for English", metavar="MODEL"
     )
     judge_top: int | None = option(
-        None, f"judge the N best by other methods (default: {USUAL_JUDGE_TOP}, or all)", metavar="N"
+        None, f"judge the N best by the first method (default: {USUAL_JUDGE_TOP}, or all)", metavar="N"
     )
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
@@ -10474,9 +8724,16 @@ class AnswerOptions(JudgeOptions, GateOptions):
     folder = ""  # where the journal is
 
     @property
-    def columns(self) -> list[tuple[str, str]]:
-        """Return field and path of each column; of equal fields the last one counts."""
-        return list(dict(flatten(self.given_columns)).items())
+    def journal_file(self) -> str:
+        names = [name_for_file(name) for name in self.sources]
+        for path in list_paths(self.files):
+            names.append("answers" if is_split(path) else f"{Path(path).stem}_answers")
+        name = names[0] if len(names) == 1 else "answers"
+        return os.path.join(self.folder, f"{name}_judgements.jsonl")
+
+    @property
+    def columns(self) -> Columns:
+        return dict(self.given_columns)
 
     @property
     def needs_gold(self) -> bool:
@@ -10488,80 +8745,65 @@ class AnswerOptions(JudgeOptions, GateOptions):
         default = () if self.criteria else DEFAULT_METHODS
         return list(dict.fromkeys(default if self.given_methods is None else self.given_methods))
 
+    @property
+    def unjudged(self) -> list[str]:
+        """Return the methods that need no judge."""
+        return [name for name in self.methods if METHODS[name].score]
 
-def explain_answers() -> str:
-    names = {name: ", ".join(aliases) for name, aliases in Item.aliases.items()}
-    rows = [f"methods (default: {' '.join(DEFAULT_METHODS)}; with --criteria none):"]
-    rows += [f"  {name:18} {method.explanation}" for name, method in METHODS.items()]
-    rows += [
-        "",
-        "fields of a row, in JSON, JSONL or CSV and in any case; of several the one with most values:",
-    ]
-    fields = {
-        "question": names["question"],
-        "gold answer": ", ".join(GOLD_NAMES),
-        "system's answer": names["prediction"],
-        "": "also answer, beside a gold answer",
-        "context, sources": f"{names['context']}; expected_sources, sources",
-        "other": "keywords; category; correct (a person's yes or no); model; latency_ms, input_tokens, "
-        "output_tokens",
-        "presets": f"of --columns, for files of these programs: {', '.join(PRESETS)}",
-    }
-    for field, text in fields.items():
-        rows.append(textwrap.fill(f"  {field:18} {text}", CONSOLE_WIDTH, subsequent_indent=" " * 21))
-    return "\n".join(rows)
+    @property
+    def judged(self) -> list[str]:
+        """Return the method that asks a judge, if there is one."""
+        return [name for name in self.methods if not METHODS[name].score]
+
+    @property
+    def ranker(self) -> str:
+        """Return the method that chooses the best of many systems; "" if all are judged."""
+        usual = "exact" if self.judge_top else ""
+        return next(iter(self.unjudged), "similarity" if "hybrid" in self.judged else usual)
 
 
 class AnswerInputs(NamedTuple):
-    """The answers to grade, with all scores that need no judge, and what is judged."""
+    """The answers to grade, and what they are graded by."""
 
     options: AnswerOptions
-    study: Study[ItemAnswer]
-    files: Mapping[str, str]  # system -> its results file
-    readings: Mapping[str, Reading]  # system -> how its file was read
+    systems: Sequence[AnswerSystem]
+    protocol: Criterion  # of the judge, whether it is asked or not
+    criteria: Sequence[Criterion]  # that a judge is asked
+    measures: Sequence[Measure]
+    compared: Sequence[Measure]
+    paths: Mapping[str, str]  # system -> its results file
+    suffix: str  # of the names of files by another judge than the default one
     setup: Mapping[str, Any]  # what scores rest on
-    report_stem: str
     model: str  # the judge
-    generators: Sequence[str]  # the models that gave the answers
-    scales: AnswerScales
-    choice: str  # which of the files are judged, in words; "" for all
-    tuning: Tuning | None
     runs: Mapping[str, EarlierRun]
-    gate: Sequence[str]
 
     @property
-    def has_all(self) -> bool:
-        return not any(reading.ungraded or reading.repeated for reading in self.readings.values())
-
-
-class AnswerScales(NamedTuple):
-    """What answers are scored by."""
-
-    methods: Sequence[str]  # without those that need a judge
-    rankers: Sequence[str]  # methods that choose the best of many files
-    protocol: Criterion
-    own_criteria: Sequence[Criterion]
-    uses_protocol: bool
-    functions: Mapping[str, ItemFunction]
+    def is_complete(self) -> bool:
+        return not any(system.reading.get("not_graded") for system in self.systems)
 
     @property
-    def criteria(self) -> list[Criterion]:
-        return [*([self.protocol] if self.uses_protocol else []), *self.own_criteria]
+    def generators(self) -> list[str]:
+        """The models that gave the answers."""
+        answers = flatten(system.answers for system in self.systems)
+        models = {format_plain(answer.item.model) for answer in answers}
+        return sorted(map(cut_text, filter(None, models)))
 
     @property
-    def compared(self) -> list[Measure]:
-        measures = [Measure(name, name, explanation=METHODS[name].explanation) for name in self.methods]
-        measures += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
-        return [*measures, *map(build_function_measure, self.functions)]
+    def uses_protocol(self) -> bool:
+        return self.protocol in self.criteria
 
-    @property
-    def measures(self) -> list[Measure]:
-        derived = [Measure(name, name) for name in self.protocol.derived]
-        return [*self.compared, *derived, *OPTIONAL_MEASURES]
+
+class ScoredAnswers(NamedTuple):
+    """The answers with all scores that need no judge, and what is judged."""
+
+    inputs: AnswerInputs
+    study: Study[ItemAnswer]
+    choice: str  # which of the systems are judged, in words; "" for all
+    tuning: Mapping[str, Any]  # the threshold of semantic_dynamic, and how it was chosen
 
 
 class GradedAnswers(NamedTuple):
-    inputs: AnswerInputs
+    scored: ScoredAnswers
     session: Session  # without a model if nothing is judged
     why_not: str  # why nothing was judged; then no answer has a score by a criterion
     systems: Sequence[ItemSystem]  # the best first
@@ -10570,175 +8812,191 @@ class GradedAnswers(NamedTuple):
     ranks: Mapping[str, int | None]
     changes_since: Mapping[str, ChangesSince]
     checks: list[Check]
-    documents: Mapping[str, dict[str, Any]]  # the content of the results files
+
+    @property
+    def inputs(self) -> AnswerInputs:
+        return self.scored.inputs
+
+    @property
+    def study(self) -> Study[ItemAnswer]:
+        return self.scored.study
 
     @property
     def measured(self) -> list[str]:
         names = set(flatten(map(list_measured, self.systems)))
-        return [measure.name for measure in self.inputs.study.measures if measure.name in names]
+        return [measure.name for measure in self.study.measures if measure.name in names]
+
+    @property
+    def judge_fields(self) -> dict[str, str]:
+        """What a judge says of an answer, with its title on pages; of the protocol only the repeats."""
+        titles: dict[str, str] = {}
+        for criterion in self.study.criteria:
+            reason, failure = f"{criterion.name}_rationale", f"{criterion.name}_failure"
+            is_own = criterion is not self.inputs.protocol
+            titles |= {reason: reason} if is_own else {}
+            if self.session.repeats > 1:
+                titles[f"{criterion.name}_repeats"] = f"{criterion.prefix}judge's scores".capitalize()
+            titles |= {failure: failure} if is_own else {}
+        return titles
 
     def is_asked(self, system: ItemSystem) -> bool:
-        return system.title in self.inputs.study.asked
+        return system.title in self.study.asked
 
     @property
     def is_complete(self) -> bool:
-        pairs = itertools.product(self.inputs.study.criteria, self.systems)
+        pairs = itertools.product(self.study.criteria, self.systems)
         is_judged = not any(system.find_missing(criterion) for criterion, system in pairs)
-        return self.inputs.has_all and is_judged and not self.why_not
+        return self.inputs.is_complete and is_judged and not self.why_not
 
 
-class GradeAnswers(Command[AnswerInputs, GradedAnswers]):
+def grade_answer_files(options: AnswerOptions, console: Console) -> int:
     """Score free answers, of files or of a split, by any of several methods."""
+    inputs = read_answer_inputs(options)
+    scored = score_by_methods(inputs)
+    is_all_judged = bool(options.criteria) and not options.methods
+    assignment = Assignment(list_requests(scored.study), options, is_needed=is_all_judged)
+    console.note(*dict.fromkeys(system.describe() for system in inputs.systems if system.reading))
+    console.warn(*list_answer_notices(scored, assignment))
+    if options.dry_run:
+        return print_plan(assignment, console, is_complete=inputs.is_complete)
+    with ask_model(assignment, console) as (outcomes, session):
+        graded = grade_scored_answers(scored, outcomes, session)
+        documents = {system.title: build_answer_results(graded, system) for system in graded.systems}
+        report = build_answer_report(graded, documents)
+        files, is_written = write_outputs(list_answer_outputs(graded, documents, report), console)
+    console.print(render_text(report.parts))
+    print_saved(files, "Evaluation results", console)
+    print_end(session, list_answer_remarks(graded), console, graded.checks)
+    return decide_exit_code(is_written, session.is_complete(), graded.is_complete, checks=graded.checks)
 
-    options_type = AnswerOptions
-    epilog = explain_answers()
-    options: AnswerOptions
-    results_title = "Evaluation results"
 
-    @property
-    def journal_file(self) -> str:
-        names = [name_for_file(name) for name in self.options.sources]
-        for path in list_paths(self.options.files):
-            names.append("answers" if is_split(path) else f"{Path(path).stem}_answers")
-        name = names[0] if len(names) == 1 else "answers"
-        return os.path.join(self.options.folder, f"{name}_judgements.jsonl")
+def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
+    """Read the answers, and choose what they are graded by.
 
-    @property
-    def needs_judge(self) -> bool:
-        return bool(self.options.criteria) and not self.options.methods
+    Raises InputError with every problem, or UsageError.
+    """
+    problems: Problems = []
+    protocol, own_criteria = choose_criteria(options, problems)
+    criteria = [protocol, *own_criteria] if options.judged else own_criteria
+    systems = read_answer_files(options, problems)
+    names = [system.name for system in systems]
+    model = choose_model(options) if criteria else DEFAULT_JUDGE_MODEL
+    compared = list_compared(options, [protocol, *own_criteria])
+    measures = [*compared, *[Measure(name, name) for name in protocol.derived], *OPTIONAL_MEASURES]
+    check_thresholds(options, names, measures)
+    runs = read_earlier_answers(options.baseline, names) if options.baseline else {}
+    setup = build_setup(options, protocol, own_criteria, model, systems)
+    suffix = "" if model == DEFAULT_JUDGE_MODEL else JUDGE_SUFFIX + name_for_file(model)
+    paths = {system.name: name_results(system, options.out, suffix) for system in systems}
+    if not options.sources:
+        check_results(options, list(paths.values()), setup)
+    return AnswerInputs(
+        options, systems, protocol, criteria, measures, compared, paths, suffix, setup, model, runs
+    )
 
-    def read(self) -> AnswerInputs:
-        options = self.options
-        problems: Problems = []
-        scales = choose_scales(options, problems)
-        files = read_answer_files(options, problems)
-        names = [file.name for file in files]
-        model = DEFAULT_JUDGE_MODEL
-        if scales.criteria:
-            model = options.judge_model or find_newest_judge(options, files) or model
-        suffix = "" if model == DEFAULT_JUDGE_MODEL else JUDGE_SUFFIX + name_for_file(model)
-        check_thresholds(options, names, scales.measures)
-        runs = read_earlier_answers(options.baseline, names) if options.baseline else {}
-        gate = choose_gate(options, scales.measures, scales.compared, runs)
-        setup = build_setup(options, scales, model, files)
-        results = {file.name: name_results(file, options.out, suffix) for file in files}
-        stem = next(iter(results.values())).removesuffix(".json")
-        if len(results) > 1:
-            stem = Path(options.out or "", f"answers{suffix}").as_posix()
-        if not options.sources:
-            check_results(options, list(results.values()), setup)  # Loading an embedding model takes longer.
-        systems, tuning = score_without_judge(files, options, scales)
-        choice = choose_asked(systems, options, scales)
-        return AnswerInputs(
-            options=options,
-            study=build_answer_study(scales, choice),
-            files=results,
-            readings={file.name: file.reading for file in files if file.reading},
-            setup=setup,
-            report_stem=stem,
-            model=model,
-            generators=list_item_generators(files),
-            scales=scales,
-            choice=choice.text,
-            tuning=tuning,
-            runs=runs,
-            gate=gate,
-        )
 
-    def list_warnings(self, inputs: AnswerInputs) -> list[Message]:
-        messages = list_input_warnings(inputs.study.systems)
-        if inputs.study.criteria:
-            messages += warn_about_family(inputs.model, inputs.generators)
-        names = list(inputs.study.asked)
-        if inputs.choice:
-            messages.append(f"Judged are the {inputs.choice}: {', '.join(names)} (see --judge-top)")
-        if inputs.choice or len(names) > USUAL_JUDGE_TOP:
-            messages += self.render_plan(inputs).splitlines()
-        return messages
+def score_by_methods(inputs: AnswerInputs) -> ScoredAnswers:
+    """Return the answers with all scores that need no judge, and choose what is judged."""
+    systems = []
+    for system in inputs.systems:  # These stay as they were read.
+        answers = [msgspec.structs.replace(answer, scores={}) for answer in system.answers]
+        systems.append(msgspec.structs.replace(system, answers=answers))
+    tuning = score_without_judge(systems, inputs.options)
+    asked, choice = choose_asked(systems, inputs.options) if inputs.criteria else ([], "")
+    study = Study(
+        systems=systems,
+        measures=inputs.measures,
+        compared=inputs.compared,
+        criteria=inputs.criteria,
+        asked=[system.title for system in asked],
+        facets={"category": attrgetter("item.category")},
+        failures_count=False,
+    )
+    return ScoredAnswers(inputs, study, choice, tuning)
 
-    def list_notes(self, inputs: AnswerInputs) -> list[str]:
-        return list(dict.fromkeys(reading.describe() for reading in inputs.readings.values()))
 
-    def has_all_input(self, inputs: AnswerInputs) -> bool:
-        return inputs.has_all
+def list_answer_notices(scored: ScoredAnswers, assignment: Assignment) -> list[Message]:
+    """Return warnings about the input and, if there are many systems, which are judged at what price."""
+    messages = list_input_warnings(scored.study.systems)
+    if scored.study.criteria:
+        messages += warn_about_family(scored.inputs.model, scored.inputs.generators)
+    names = list(scored.study.asked)
+    if scored.choice:
+        messages.append(f"Judged are the {scored.choice}: {', '.join(names)} (see --judge-top)")
+    if scored.choice or len(names) > USUAL_JUDGE_TOP:
+        messages += describe_plan(assignment).splitlines()
+    return messages
 
-    def list_requests(self, inputs: AnswerInputs) -> Iterator[Request]:
-        return list_requests(inputs.study)
 
-    def find_last_model(self, inputs: AnswerInputs) -> str:
-        return "" if inputs.model == DEFAULT_JUDGE_MODEL else inputs.model
+def grade_scored_answers(scored: ScoredAnswers, outcomes: Outcomes, session: Session) -> GradedAnswers:
+    """Add a judge's scores, rank the systems, and compare them with each other and with the baseline."""
+    study = scored.study
+    why_not = explain_unjudged(scored, outcomes, session)
+    if why_not:
+        session = msgspec.structs.replace(session, model="")
+        outcomes = {}
+    group = grade_group(study, study.systems, outcomes, session, expects_model=not why_not)
+    complete = {}  # A mean of the judged answers alone gives no rank, and meets no threshold.
+    for system in group.systems:
+        incomplete = group.table.systems[system.name].obstacles
+        complete[system.title] = {**system.means, **dict.fromkeys(incomplete, NO_MEAN)}
+    ranked_by, ranks = rank_answers([scored.inputs.protocol.measure, *study.compared], complete)
+    systems = [add_unjudged_means(study, system) for system in group.systems]
+    systems.sort(key=lambda system: ranks[system.title] or math.inf)
+    changes_since = find_changes(study, group, scored.inputs.runs)
+    thresholds = check_means(scored.inputs.options, complete, study.measures)
+    return GradedAnswers(
+        scored=scored,
+        session=session,
+        why_not=why_not,
+        systems=systems,
+        differences=group.differences,
+        ranked_by=ranked_by,
+        ranks=ranks,
+        changes_since=changes_since,
+        checks=[*thresholds, *check_changes(changes_since)],
+    )
 
-    def grade(self, inputs: AnswerInputs, outcomes: Outcomes, session: Session) -> GradedAnswers:
-        study = inputs.study
-        why_not = require_judgements(outcomes, session)
-        if why_not and not inputs.scales.methods:
-            raise JudgeUnavailable(why_not)  # A file without scores would be no results.
-        if not (why_not or outcomes) and next(list_requests(study), None):
-            why_not = "no judge is named" if self.options.journal_only else f"{API_KEY} is not set"
-        if why_not:
-            session = msgspec.structs.replace(session, model="")
-            outcomes = {}
-        group = grade_group(study, study.systems, outcomes, session, expects_model=not why_not)
-        complete = {}  # A mean of the judged answers alone gives no rank, and meets no threshold.
-        for system in group.systems:
-            incomplete = group.table.systems[system.name].obstacles
-            complete[system.title] = {**system.means, **dict.fromkeys(incomplete, NO_MEAN)}
-        ranked_by, ranks = rank_answers(inputs.scales, complete)
-        systems = [add_unjudged_means(study, system) for system in group.systems]
-        systems.sort(key=lambda system: ranks[system.title] or math.inf)
-        changes_since = find_changes(study, group, inputs.runs, inputs.gate, needs_all=True)
-        thresholds = check_means(self.options, complete, study.measures, needs_all=True)
-        graded = GradedAnswers(
-            inputs=inputs,
-            session=session,
-            why_not=why_not,
-            systems=systems,
-            differences=group.differences,
-            ranked_by=ranked_by,
-            ranks=ranks,
-            changes_since=changes_since,
-            checks=[*thresholds, *list_change_checks(changes_since)],
-            documents={},
-        )
-        return graded._replace(documents={row.title: build_answer_results(graded, row) for row in systems})
 
-    def list_files(self, graded: GradedAnswers) -> Iterator[OutputFile]:
-        for name, document in graded.documents.items():
-            yield OutputFile(graded.inputs.files[name], functools.partial(render_results, document))
-        report = add_gate(build_answer_report(graded), graded.checks)
-        yield from list_report_files(report, graded.inputs.report_stem, self.options.report)
+def explain_unjudged(scored: ScoredAnswers, outcomes: Outcomes, session: Session) -> str:
+    """Return why nothing was judged that should be. Raises JudgeUnavailable if there are no other scores."""
+    options = scored.inputs.options
+    why_not = require_judgements(outcomes, session)
+    if why_not and not options.unjudged:
+        raise JudgeUnavailable(why_not)  # A file without scores would be no results.
+    if not (why_not or outcomes) and list_requests(scored.study):
+        return "no judge is named" if options.journal_only else f"{API_KEY} is not set"
+    return why_not
 
-    def collect_results(self, graded: GradedAnswers) -> Results:
-        means = {system.title: system.means for system in graded.systems}
-        report = build_answer_report(graded)
-        return Results(graded.documents, means, graded.inputs.study.measures, report, graded.differences)
 
-    def render(self, graded: GradedAnswers) -> str:
-        return render_text(build_answer_report(graded).parts)
+def list_answer_outputs(graded: GradedAnswers, documents: Documents, report: Report) -> Iterator[OutputFile]:
+    """Yield the results file of each system, and the reports on all."""
+    inputs = graded.inputs
+    for title, document in documents.items():
+        yield OutputFile(inputs.paths[title], functools.partial(render_results, document))
+    stem = next(iter(inputs.paths.values())).removesuffix(".json")
+    if len(inputs.paths) > 1:
+        stem = Path(inputs.options.out or "", f"answers{inputs.suffix}").as_posix()
+    yield from list_report_files(add_gate(report, graded.checks), stem, inputs.options.report)
 
-    def list_remarks(self, graded: GradedAnswers) -> list[Message]:
-        lines: list[Message] = []
-        model = graded.session.model
-        if model not in ("", graded.inputs.model):  # A successor has judged.
-            lines += warn_about_family(model, graded.inputs.generators)
-        for system in graded.systems:
-            lines += list_failures(graded.inputs.study, system)
-        return [*lines, *list_change_warnings(graded.changes_since)]
 
-    def list_checks(self, graded: GradedAnswers) -> list[Check]:
-        return graded.checks
-
-    def is_complete(self, graded: GradedAnswers) -> bool:
-        return graded.is_complete
+def list_answer_remarks(graded: GradedAnswers) -> list[Message]:
+    """Return what is missing, or to be doubted."""
+    lines: list[Message] = []
+    model = graded.session.model
+    if model not in ("", graded.inputs.model):  # A successor has judged.
+        lines += warn_about_family(model, graded.inputs.generators)
+    for system in graded.systems:
+        lines += list_failures(graded.study, system)
+    return [*lines, *list_change_warnings(graded.changes_since)]
 
 
 def rank_answers(
-    scales: AnswerScales, means: Mapping[str, Mapping[str, Mean]]
+    measures: Iterable[Measure], means: Mapping[str, Mapping[str, Mean]]
 ) -> tuple[str, dict[str, int | None]]:
-    """Return the measure that systems are ranked by, and the rank of each."""
+    """Return the first measure that any system has, and the ranks of all by it."""
     measured = set(flatten(means.values()))
-    names = [scales.protocol.name, *[measure.name for measure in scales.compared]]
-    ranked_by = next((name for name in names if name in measured), "")
+    ranked_by = next((measure.name for measure in measures if measure.name in measured), "")
     values = {title: own_means.get(ranked_by, NO_MEAN).value for title, own_means in means.items()}
     return ranked_by, rank_systems(values)
 
@@ -10759,25 +9017,25 @@ def list_measured(system: ItemSystem) -> list[str]:
 # -- What answers are scored by
 
 
-def choose_scales(options: AnswerOptions, problems: Problems) -> AnswerScales:
-    """Choose the methods that need no judge, and what is judged. Raises UsageError."""
-    methods = options.methods
-    unjudged = [name for name in methods if METHODS[name].score]
-    judged = [name for name in methods if not METHODS[name].score]
-    rankers = [*unjudged, *(["similarity"] if "hybrid" in judged else [])]
-    if options.judge_top and not rankers:
-        rankers = ["exact"]
-    if not (methods or options.criteria or options.functions):
+def choose_criteria(options: AnswerOptions, problems: Problems) -> tuple[Criterion, list[Criterion]]:
+    """Return the judge's protocol, whether it is asked or not, and the user's criteria. Raises UsageError."""
+    if not (options.methods or options.criteria or options.functions):
         raise ValueError("there is nothing to measure: name methods, criteria or measures")
-    if len(judged) > 1:
+    if len(options.judged) > 1:
         raise UsageError("--method hybrid and llm_judge exclude each other")
-    protocol = build_protocol(judged[0] if judged else "llm_judge", options)
+    protocol = build_protocol(options.judged[0] if options.judged else "llm_judge", options)
     taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS}
     taken |= {measure.name for measure in OPTIONAL_MEASURES}
     check_measure_names(options.functions, taken)
     own = read_own_criteria(options.criteria, "", taken.union(options.functions), problems)
-    own_criteria = list(map(build_item_criterion, own))
-    return AnswerScales(unjudged, rankers, protocol, own_criteria, bool(judged), options.functions)
+    return protocol, list(map(build_item_criterion, own))
+
+
+def list_compared(options: AnswerOptions, criteria: Iterable[Criterion]) -> list[Measure]:
+    """Return the measures by which systems are compared, with those of criteria that an earlier run asked."""
+    measures = [Measure(name, name, explanation=METHODS[name].explanation) for name in options.unjudged]
+    measures += [criterion.measure for criterion in criteria]
+    return [*measures, *map(build_function_measure, options.functions)]
 
 
 def build_protocol(name: str, options: AnswerOptions) -> Criterion:
@@ -10821,392 +9079,193 @@ def build_item_criterion(own: OwnCriterion) -> Criterion:
     )
 
 
-def list_item_generators(files: Iterable[AnswerFile]) -> list[str]:
-    models: set[str | None] = set()
-    for file in files:
-        models.update(format_plain(item.model) for item in file.items)
-    return sorted(map(cut_text, filter(None, models)))
-
-
-def find_newest_judge(options: AnswerOptions, files: Sequence[AnswerFile]) -> str:
-    """Return the model that the newest results of these files name; "" without any."""
-    found = []
-    for file in [] if options.sources else files:
-        stem = name_results(file, options.out).removesuffix(".json")
-        found += glob.glob(f"{glob.escape(stem)}*.json")
-    for path in sorted(found, key=os.path.getmtime, reverse=True):
-        results = parse_value(StoredAnswers, read_file(path, []), [])
-        if results and results.judge_model:
-            return str(results.setup.get("judge_model", ""))
-    return ""
-
-
-def score_without_judge(
-    files: Sequence[AnswerFile], options: AnswerOptions, scales: AnswerScales
-) -> tuple[list[System[ItemAnswer]], Tuning | None]:
-    """Return the systems with all scores that need no judge, and the threshold that was chosen for them."""
-    items = list(flatten(file.items for file in files))
-    similarities = [0.0] * len(items)
+def score_without_judge(systems: Iterable[AnswerSystem], options: AnswerOptions) -> Mapping[str, Any]:
+    """Add all scores that need no judge. Returns the threshold that was chosen for them, if one was."""
+    answers = list(flatten(system.answers for system in systems))
     similar = [name for name in options.methods if METHODS[name].needs_similarity]
     if similar:
         model = load_embedding_model(options.embedding_model, f"--method {similar[0]}")
-        similarities = compute_similarities(items, model)
-    answers = list(map(build_item_answer, items, similarities))
-    tuning = choose_threshold(answers) if "semantic_dynamic" in scales.methods else None
-    limits = Thresholds(options.normalize, options.threshold, tuning.threshold if tuning else 0.0)
-    remaining = iter(answers)
-    systems = []
-    for file in files:
-        own_answers = list(itertools.islice(remaining, len(file.items)))
-        has_sources = any(item.sources for item in file.items)  # Otherwise recall is not measured.
-        for answer in own_answers:
-            for name in scales.rankers:  # These include all methods without a judge.
-                score = METHODS[name].score
-                if score:
-                    answer.scores[name] = score(answer, limits)
+        similarities = compute_similarities([answer.item for answer in answers], model)
+        for answer, similarity in zip(answers, similarities, strict=True):
+            answer.similarity = similarity
+    tuning = choose_threshold(answers) if "semantic_dynamic" in options.methods else {}
+    limits = Thresholds(options.normalize, options.threshold, tuning.get("threshold", 0.0))
+    scores = {name: METHODS[name].score for name in (*options.unjudged, options.ranker) if name}
+    for system in systems:
+        has_sources = any(answer.item.sources for answer in system.answers)  # else recall is not measured
+        for answer in system.answers:
+            answer.scores |= {name: score(answer, limits) for name, score in scores.items() if score}
             answer.scores |= measure_item(answer.item, has_sources)
-        add_function_scores(file.name, own_answers, scales.functions)
-        systems.append(System(file.name, file.source, own_answers, file.warnings))
-    return systems, tuning
+        add_function_scores(system.name, system.answers, options.functions)
+    return tuning
 
 
-class Choice(NamedTuple):
-    """Which systems are judged."""
+def choose_asked(systems: list[AnswerSystem], options: AnswerOptions) -> tuple[list[AnswerSystem], str]:
+    """Return the systems that are judged, and in words which of many. Equally good ones are all judged.
 
-    systems: Sequence[System[ItemAnswer]]  # all; the best first if only these are judged
-    n_asked: int
-    text: str = ""  # in words; "" for all
-
-    @property
-    def asked(self) -> dict[str, Sequence[int]]:
-        return {system.title: range(len(system.answers)) for system in self.systems[: self.n_asked]}
-
-
-def choose_asked(
-    systems: Sequence[System[ItemAnswer]], options: AnswerOptions, scales: AnswerScales
-) -> Choice:
-    """Choose what is judged: all systems, or the best of many by a method that needs no judge."""
+    With many systems sorts them: the best first.
+    """
     limit = options.judge_top or USUAL_JUDGE_TOP
-    if not scales.criteria or len(systems) <= limit:
-        return Choice(systems, len(systems) if scales.criteria else 0)
-    choice = Choice(systems, len(systems))
-    for name in scales.rankers:
-        averages = {}
-        for system in choice.systems:
-            averages[system.title] = compute_average([answer.scores[name] for answer in system.answers])
-        ranks = rank_systems(averages)
-        best = sorted(choice.systems, key=lambda system: ranks[system.title] or math.inf)
-        is_clear = len({ranks[system.title] for system in best[limit - 1 : limit + 1]}) == 2
-        choice = choice._replace(systems=best)
-        if is_clear or options.judge_top:  # If no method tells them apart, all are judged.
-            choice = Choice(best, limit, f"best {limit} of {len(systems)} by {name}")
-        if is_clear:
-            break
-    return choice
-
-
-def build_answer_study(scales: AnswerScales, choice: Choice) -> Study[ItemAnswer]:
-    return Study(
-        systems=choice.systems,
-        measures=scales.measures,
-        compared=scales.compared,
-        criteria=scales.criteria,
-        asked=choice.asked,
-        facets={"category": attrgetter("item.category")},
-        failures_count=False,
-    )
+    if len(systems) <= limit or not options.ranker:
+        return systems, ""
+    averages = {}
+    for system in systems:
+        scores = [answer.scores[options.ranker] for answer in system.answers]
+        averages[system.title] = compute_average(scores)
+    ranks = rank_systems(averages)
+    best = [system for system in systems if (ranks[system.title] or math.inf) <= limit]
+    if len(best) == len(systems):
+        return systems, ""
+    systems.sort(key=lambda system: ranks[system.title] or math.inf)
+    return systems[: len(best)], f"best {len(best)} of {len(systems)} by {options.ranker}"
 
 
 # -- Reading
 
 
-class AnswerFile(NamedTuple):
-    """The answers of one system in a file."""
+class AnswerSystem(System[ItemAnswer]):
+    """A system with the answers that a file has of it."""
 
-    name: str
-    source: InputFile
-    items: list[Item]
-    warnings: Sequence[WarningRecord] = ()
-    part: str = ""  # the system, if the file has several
-    reading: Reading | None = None  # of a file that is no split
+    part: str = ""  # its name in the file, if this has several
+    reading: Mapping[str, Any] = {}  # how the file was read, as results have it; empty for a split
 
-    @property
-    def item_keys(self) -> list[ItemKey]:
-        return list(number_copies(build_item_answer(item).item_key for item in self.items))
+    def describe(self) -> str:
+        """Return how the file was read: the columns of answers, and those by another name."""
+        columns = []
+        for field, column in self.reading["columns"].items():
+            if field in ("question", "gold", "prediction", "system") or column != field:
+                columns.append(f"{field}: {column}")
+        n_rows = self.reading["rows"]
+        return f"{self.file.file}: {n_rows:,} row{'s' if n_rows != 1 else ''}; {', '.join(columns)}"
 
 
-def read_answer_files(options: AnswerOptions, problems: Problems) -> list[AnswerFile]:
+def read_answer_files(options: AnswerOptions, problems: Problems) -> list[AnswerSystem]:
     """Read the answers in files, of all systems of splits, and of sources. Raises InputError."""
-    files: list[AnswerFile] = []
+    systems: list[AnswerSystem] = []
     for path in list_paths(options.files):
         if is_split(path):
-            files += read_split_answers(path, problems)
+            systems += read_split_answers(path, problems)
         else:
-            files += read_answer_file(Path(path).stem, read_file(path, problems), options, problems)
+            systems += read_answer_file(Path(path).stem, read_file(path, problems), options, problems)
     for name, source in options.sources.items():
-        files += read_answer_file(name, source, options, problems)
+        systems += read_answer_file(name, source, options, problems)
     raise_problems(problems)
-    repeated = find_repeated(file.name for file in files)
-    keys = [file.item_keys for file in files]
+    repeated = find_repeated(system.name for system in systems)
+    keys = [set(number_copies(answer.item_key for answer in system.answers)) for system in systems]
     n_questions = len(set().union(*keys))
-    named = []
-    for file, own_keys in zip(files, keys, strict=True):
-        name = file.name
-        warnings = [*file.warnings]
-        if name in repeated:
-            name = "/".join(filter(None, (file.source.file, file.part)))
+    for system, own_keys in zip(systems, keys, strict=True):
+        if system.name in repeated:
+            system.name = "/".join(filter(None, (system.file.file, system.part)))
         if len(own_keys) < n_questions:
             lacks = f"lacks {n_questions - len(own_keys)} of the {n_questions} questions of all files"
-            warnings.append(WarningRecord(f"{name}: {lacks}: its means are over the others"))
-        named.append(file._replace(name=name, warnings=warnings))
-    return named
+            warning = WarningRecord(f"{system.name}: {lacks}: its means are over the others")
+            system.warnings = [*system.warnings, warning]
+    return systems
 
 
-def read_split_answers(name: str, problems: Problems) -> list[AnswerFile]:
+def read_split_answers(name: str, problems: Problems) -> list[AnswerSystem]:
     split = read_split(name, problems)
     [submission] = read_submissions(split, InputOptions())
     problems += submission.problems
-    files = []
+    systems = []
     for system in submission.systems:
-        items = []
+        answers = []
         for question in split.questions:
             prediction = system.predict(question)
-            items.append(
-                Item(
-                    id=question.question_id,
-                    question=question.question,
-                    gold=question.answer,
-                    prediction=prediction.answer,
-                    category=question.question_type,
-                    expected_sources=question.gold_ids,
-                    sources=prediction.retrieved_ids,
-                )
+            item = Item(
+                id=question.question_id,
+                question=question.question,
+                accepted=[question.answer] if question.answer.strip() else [],
+                prediction=prediction.answer,
+                category=question.question_type,
+                expected_sources=question.gold_ids,
+                sources=prediction.retrieved_ids,
             )
-        files.append(AnswerFile(system.name, system.file, items, [*split.warnings, *system.warnings]))
-    return files
-
-
-class Layout(NamedTuple):
-    """Which columns of a file have the fields of its rows: the same for all rows."""
-
-    columns: Mapping[str, str]  # field -> column, or the path to it
-    named: Collection[str]  # fields that --columns names
-    system: str = ""  # the column that tells systems apart
-
-    def pick(self, row: Fields) -> Fields:
-        """Return a row by the names of fields, with what belongs to no field."""
-        names = map_names(Item)
-        decided = {fold_name(name) for field in self.columns for name in names[field]}
-        decided.add("answer")
-        picked = {name: value for name, value in row.items() if fold_name(name) not in decided}
-        for field, column in self.columns.items():
-            picked[names[field][0]] = read_message(field, find_member(row, column)[0])
-        return picked
-
-
-def read_message(field: str, value: Any) -> Any:
-    """Return the text of chat messages, the last one by a user, or of a question in an object."""
-    if field == "question" and isinstance(value, dict):
-        names = [
-            name for name in (*Item.aliases["question"], *TEXT_FIELDS) if isinstance(value.get(name), str)
-        ]
-        return value[names[0]] if names else value
-    messages = list(map(only_dict, value)) if isinstance(value, list) else []
-    if not messages or any("content" not in message for message in messages):
-        return value
-    asked = [message for message in messages if message.get("role") in ("user", "human")]
-    return (asked or messages)[-1]["content"]
-
-
-def decide_layout(
-    file: FileData, rows: Sequence[JsonRow], options: AnswerOptions, problems: Problems
-) -> Layout:
-    """Decide what each column of a file means. Of several names of a field that with most values counts."""
-    given = {field: path for field, path in options.columns if field != "rows"}
-    for field, path in list(given.items()) if rows else ():
-        ends = [find_member(row.data, path)[1] for row in rows]
-        if not all(ends):
-            continue
-        del given[field]
-        in_preset = any(columns.get(field) == path for columns in PRESETS.values())
-        if not in_preset or field in ("gold", "prediction"):
-            problems.append(Problem(file.name, f"--columns {field}={path}: {max(ends, key=len)}"))
-    named = {field: path for field, path in given.items() if field != "system"}
-    known = index_names(Item)
-    present: dict[str, str] = {}  # accepted name -> column
-    counts: Counter[str] = Counter()  # accepted name -> rows that have a value
-    values: dict[str, set[str]] = {"system": set(), "model": set()}
-    for row in rows:
-        for column, value in only_dict(row.data).items():
-            name = known.get(fold_name(column), fold_name(column))
-            present.setdefault(name, column)
-            counts[name] += not is_missing(value)
-            if name in values and not is_missing(value):
-                values[name].add(format_compact(value))
-    columns = dict(named)
-    for field, names in map_names(Item).items():
-        found = [name for name in names if name in present]
-        if field not in (*columns, "answer", "extra") and found:
-            columns[field] = present[max(found, key=lambda name: counts[name])]
-    if "answer" in present:
-        has_gold = not {"gold", "options"}.isdisjoint(columns)
-        is_gold = not has_gold and (options.needs_gold or "prediction" in columns)
-        columns.setdefault("gold" if is_gold else "prediction", present["answer"])
-    system = given.get("system", "")
-    several = [present[name] for name, found in values.items() if len(found) > 1]
-    return Layout(columns, set(named), system or next(iter(several), ""))
-
-
-class Reading(NamedTuple):
-    """How a file was read."""
-
-    file: str
-    n_rows: int
-    systems: Sequence[str]
-    layout: Layout
-    ungraded: Mapping[str, Sequence[str]]  # reason -> places of rows
-    repeated: Sequence[str]  # IDs that a system has more than once
-
-    def describe(self) -> str:
-        text = f"{self.file}: {self.n_rows:,} row{'s' if self.n_rows != 1 else ''}"
-        if self.layout.system:
-            text += f" of {len(self.systems)} systems ({self.layout.system})"
-        parts = []
-        for field in sorted(self.layout.columns, key=lambda field: field not in SHOWN_FIELDS):
-            column = self.layout.columns[field]
-            if field in SHOWN_FIELDS or column != field:
-                how = " (--columns)" if field in self.layout.named else ""
-                parts.append(f"{'answer' if field == 'prediction' else field}: {column}{how}")
-        return f"{text}; {', '.join(parts)}"
-
-    def build_block(self) -> dict[str, Any]:
-        return {
-            "file": self.file,
-            "rows": self.n_rows,
-            "systems": self.systems,
-            "system_column": self.layout.system or None,
-            "columns": self.layout.columns,
-            "not_graded": self.ungraded,
-            "repeated_ids": self.repeated,
-        }
-
-    def list_warnings(self) -> list[WarningRecord]:
-        warnings = [
-            WarningRecord(f"{reason}, not graded", places) for reason, places in self.ungraded.items()
-        ]
-        repeated = WarningRecord("IDs that occur more than once in a system", self.repeated)
-        return list_warnings(self.file, [*warnings, repeated])
-
-
-SHOWN_FIELDS = ("question", "gold", "prediction")  # in a line on how a file was read
+            answers.append(build_item_answer(item))
+        warnings = [*split.warnings, *system.warnings]
+        systems.append(AnswerSystem(system.name, system.file, answers, warnings))
+    return systems
 
 
 def read_answer_file(
     name: str, file: FileData, options: AnswerOptions, problems: Problems
-) -> list[AnswerFile]:
-    """Read the answers in a file, of one system or of several."""
+) -> list[AnswerSystem]:
+    """Read the answers in a file: of one system, or with a column `system` of several."""
     own_problems: Problems = []
-    rows = list_item_rows(file, own_problems, dict(options.columns))
-    layout = decide_layout(file, rows, options, own_problems)
-    by_system, ungraded = sort_rows(rows, layout, options)
-    if rows and not own_problems:
-        check_layout(file, rows, layout, options, own_problems)
-    if not (rows or own_problems or file.data is None):
-        own_problems.append(Problem(file.name, "no rows", 1))
-    item_type = Item if options.needs_gold else OpenItem
-    items = {system: parse_items(own_rows, own_problems, item_type) for system, own_rows in by_system.items()}
-    if rows and not (by_system or own_problems):
-        reasons = [f"{reason}: {shorten_names(places)}" for reason, places in ungraded.items()]
-        own_problems.append(Problem(file.name, f"no row can be graded: {'; '.join(reasons)}", 1))
-    preset = find_preset(file) if own_problems and not options.columns else ""
-    if preset:
-        text = f"looks like a log of {preset}: say --columns {preset}"
-        own_problems.insert(0, Problem(file.name, text))
+    rows = read_rows(file, own_problems, options.columns)
+    needs_gold = options.needs_gold
+    columns = choose_columns(Item, rows, options.columns, own_problems, needs_gold=needs_gold)
+    if file.data is not None and not own_problems:
+        own_problems += find_lacking_columns(file, rows, columns, needs_gold=needs_gold)
+    graded, ungraded = sort_rows(rows, columns, needs_gold=needs_gold)
+    by_system: dict[str, list[ItemAnswer]] = defaultdict(list)
+    for item in parse_items(graded, own_problems):
+        by_system[item.system].append(build_item_answer(item))
+    if ungraded and not (graded or own_problems):
+        own_problems.append(Problem(file.name, f"no row can be graded: {', '.join(ungraded)}", 1))
+    for answers in by_system.values():
+        repeated = find_repeated(list_ids(answers))
+        if repeated:
+            advice = "where the file has several systems, name their column with --columns system="
+            own_problems.append(Problem(file.name, f"IDs repeat: {shorten_names(repeated)}: {advice}", 1))
     problems += own_problems
-    repeated = []
-    for own_items in items.values() if "id" in layout.columns else ():
-        repeated += find_repeated(item.id for item in own_items)
-    reading = Reading(file.name, len(rows), list(items), layout, ungraded, repeated)
-    known = {folded: name for folded, name in index_names(Item).items() if name != "extra"}
-    named = {path for _, path in options.columns}  # by --columns
-    sample = {}
-    for row in rows[:SAMPLE_SIZE]:
-        fields = {name: value for name, value in only_dict(row.data).items() if name not in named}
-        sample[row.place] = rename_fields(Item, fields)
-    oddities = list_warnings(file.name, find_unknown_fields(sample, known, "rows"))
-    is_judged = bool(options.criteria) or not all(METHODS[name].score for name in options.methods)
-    files = []
-    for system, own_items in items.items():
-        without_question = [item.id for item in own_items if is_judged and not item.question]
-        missing = list_warnings(file.name, [WarningRecord("rows without a question", without_question)])
-        warnings = [*reading.list_warnings(), *list_lacking(rows, layout, file), *oddities, *missing]
-        files.append(AnswerFile(system or name, file.source, own_items, warnings, system, reading))
-    return files
+    reading = {"file": file.name, "rows": len(rows), "columns": columns, "not_graded": ungraded}
+    systems = []
+    for system, answers in by_system.items():
+        part = system if len(by_system) > 1 else ""
+        warnings = list_row_warnings(file, answers, ungraded, options)
+        systems.append(AnswerSystem(part or name, file.source, answers, warnings, part=part, reading=reading))
+    return systems
 
 
-def sort_rows(
-    rows: Sequence[JsonRow], layout: Layout, options: AnswerOptions
-) -> tuple[dict[str, list[JsonRow]], dict[str, list[str]]]:
-    """Return the rows to grade by system, and the places of the others by reason."""
-    by_system: dict[str, list[JsonRow]] = defaultdict(list)
-    ungraded: dict[str, list[str]] = defaultdict(list)
-    for row in rows:
-        if not isinstance(row.data, dict):
-            by_system[""].append(row)  # parsing it says what is wrong
-            continue
-        picked = layout.pick(row.data)
-        name = find_member(row.data, layout.system)[0] if layout.system else ""
-        system = format_plain(name) or ""
-        named = [map_names(Item)[field][0] for field in SHOWN_FIELDS if field in layout.named]
-        if options.needs_gold and all(is_missing(picked.get(field)) for field in GOLD_FIELDS):
-            ungraded["no gold answer"].append(row.place)
-        elif named and all(is_missing(picked.get(field)) for field in named):
-            ungraded["nothing that --columns names"].append(row.place)
-        elif layout.system and not system.strip():
-            ungraded[f"no {layout.system}"].append(row.place)
-        else:
-            by_system[system].append(row._replace(data=picked))
-    return by_system, ungraded
-
-
-GOLD_FIELDS = (Item.aliases["gold"][0], Item.aliases["options"][0])
-
-
-def check_layout(
-    file: FileData, rows: Sequence[JsonRow], layout: Layout, options: AnswerOptions, problems: Problems
-) -> None:
-    """Add a problem if no column has gold answers that are needed, or answers of a system."""
-    found = shorten_names(list(only_dict(rows[0].data)))
-    if options.needs_gold and {"gold", "options"}.isdisjoint(layout.columns):
-        names = f"{', '.join(Item.aliases['gold'])}, answer or ground_truths"
-        advice = "name it with --columns gold=, or use --criteria"
-        problems.append(rows[0].report(f"no gold answer, as {names}; found {found}; {advice}"))
-    elif "prediction" not in layout.columns:
-        names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
-        text = f"no row has a system's answer, as {names}; found {found}: see generate and --columns"
-        problems.append(Problem(file.name, text, 1))
-
-
-def list_lacking(rows: Sequence[JsonRow], layout: Layout, file: FileData) -> list[WarningRecord]:
-    """Return a warning for each optional column that --columns names and rows do not have."""
-    warnings = []
-    for field in sorted(set(layout.named).difference(SHOWN_FIELDS)):
-        column = layout.columns[field]
-        places = [row.place for row in rows if is_missing(find_member(row.data, column)[0])]
-        warnings.append(WarningRecord(f"rows without {column} ({field})", places))
+def list_row_warnings(
+    file: FileData, answers: Sequence[ItemAnswer], ungraded: Mapping[str, list[str]], options: AnswerOptions
+) -> list[WarningRecord]:
+    warnings = [WarningRecord(f"{reason}, not graded", places) for reason, places in ungraded.items()]
+    if options.judged or options.criteria:
+        unasked = [answer.id for answer in answers if not answer.item.question]
+        warnings.append(WarningRecord("rows without a question", unasked))
+    models = sorted(filter(None, {format_compact(answer.item.model) for answer in answers}))
+    if len(models) > 1:
+        advice = "if these are systems, say --columns system=model"
+        warnings.append(WarningRecord("models that are graded as one system", models, advice))
     return list_warnings(file.name, warnings)
 
 
-def find_preset(file: FileData) -> str:
-    """Return the preset whose rows, gold answers and answers a file has; "" if none fits."""
-    for name, columns in PRESETS.items():
-        rows = list_item_rows(file, [], {"rows": columns["rows"]} if "rows" in columns else {})
-        fields = [columns["gold"], columns["prediction"]]
-        if any(
-            all(find_member(row.data, path)[0] is not None for path in fields) for row in rows[:SAMPLE_SIZE]
-        ):
-            return name
-    return ""
+def find_lacking_columns(
+    file: FileData, rows: Sequence[JsonRow], columns: Columns, *, needs_gold: bool
+) -> Problems:
+    """Return a problem if no column has answers of a system, or gold answers that are needed."""
+    if not rows:
+        return [Problem(file.name, "no rows", 1)]
+    if needs_gold and {"gold", "options"}.isdisjoint(columns):
+        what, field = "gold answer", "gold"
+    elif "prediction" not in columns:
+        what, field = "system's answer", "prediction"
+    else:
+        return []
+    names = ", ".join([*Item.aliases[field], "answer"])
+    fields = {column: f"{column} ({field})" for field, column in columns.items() if column != field}
+    found = shorten_names([fields.get(name, name) for name in rows[0].data])
+    advice = f"name it with --columns {field}="
+    return [Problem(file.name, f"no {what}, as {names}; found {found}; {advice}", 1)]
+
+
+def sort_rows(
+    rows: Iterable[JsonRow], columns: Columns, *, needs_gold: bool
+) -> tuple[list[JsonRow], dict[str, list[str]]]:
+    """Return the rows to grade by the names of fields, and the places of the others by reason."""
+    graded = []
+    ungraded: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        fields = name_fields(Item, row.data, columns)
+        if needs_gold and {"gold", "options"}.isdisjoint(fields):
+            ungraded["no gold answer"].append(row.place)
+        elif "system" in columns and "system" not in fields:
+            ungraded["no system"].append(row.place)
+        else:
+            graded.append(row._replace(data=fields))
+    return graded, ungraded
 
 
 # -- Results of earlier runs
@@ -11226,7 +9285,7 @@ class StoredAnswers(Record):
 
 
 def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, EarlierRun]:
-    """Return the run that a results file has, by the name of the file of today that it is compared with."""
+    """Return the run that a results file has, by the name of the system that it is compared with."""
     problems: Problems = []
     file = read_file(path, problems)
     stored = parse_value(StoredAnswers, file, problems)
@@ -11246,22 +9305,26 @@ def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, Earlie
     for measure, prompt_hash in prompts.items() if stored.judge_model else ():
         scores.origins[measure] = Origin(stored.judge_model, prompt_hash, repeats)
     item_keys = list(number_copies((fold_text(row.input), row.gold) for row in rows))
-    return {name: EarlierRun(file.source, item_keys, scores, [Measure(key, key) for key in scores.values])}
+    return {name: EarlierRun(file.source, item_keys, scores)}
 
 
 def build_setup(
-    options: AnswerOptions, scales: AnswerScales, model: str, files: Iterable[AnswerFile]
+    options: AnswerOptions,
+    protocol: Criterion,
+    own_criteria: Sequence[Criterion],
+    model: str,
+    systems: Iterable[AnswerSystem],
 ) -> dict[str, Any]:
     """Return what scores rest on."""
     setup: dict[str, Any] = {"program_version": VERSION}
     setup |= {name: getattr(options, name) for name in SETUP_OPTIONS}
-    if scales.criteria:
+    if options.judged or own_criteria:
         setup["judge_model"] = model
-    if scales.uses_protocol:
-        setup["prompt_hash"] = scales.protocol.prompt_hash
-    if scales.own_criteria:
-        setup["criteria"] = {row.name: row.prompt_hash for row in scales.own_criteria}
-    setup["inputs"] = list({file.source: file.source.build_block() for file in files}.values())
+    if options.judged:
+        setup["prompt_hash"] = protocol.prompt_hash
+    if own_criteria:
+        setup["criteria"] = {row.name: row.prompt_hash for row in own_criteria}
+    setup["inputs"] = list({system.file: system.file.build_block() for system in systems}.values())
     return setup
 
 
@@ -11276,24 +9339,22 @@ def check_results(options: AnswerOptions, paths: Sequence[str], setup: Mapping[s
             raise UsageError(f"{path} has no results, so it is not replaced: move it, or see --out")
 
 
-def name_results(file: AnswerFile, out: str | None, suffix: str = "") -> str:
-    path = Path(file.source.file)
+def name_results(system: AnswerSystem, out: str | None, suffix: str) -> str:
+    path = Path(system.file.file)
     folder = path.parent if out is None else Path(out)
-    stem = "_".join(filter(None, (path.stem, name_for_file(file.part))))
+    stem = "_".join(filter(None, (path.stem, name_for_file(system.part))))
     return (folder / f"{stem}_answers{suffix}.json").as_posix()
 
 
 # -- The results file
 
 
+Documents: TypeAlias = Mapping[str, dict[str, Any]]  # system -> the content of its results file
+
+
 def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str, Any]:
     inputs = graded.inputs
-    scales = inputs.scales
-    columns = list_item_columns(graded, system)
-    rows = []
-    for answer in system.answers:
-        cells = {column.name: column.get(answer) for column in columns}
-        rows.append({k: cell for k, cell in cells.items() if cell is not None or k not in OPTIONAL_COLUMNS})
+    rows = [build_answer_row(graded, system, answer) for answer in system.answers]
     results: dict[str, Any] = {
         "configuration": system.title,
         "setup": inputs.setup,
@@ -11305,14 +9366,14 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
         if name in system.means:
             results[f"total_{name}"] = sum(system.list_scores(name))
     is_asked = graded.is_asked(system)
-    if is_asked and scales.uses_protocol:
-        if scales.protocol.prompt == "quality" and not graded.why_not:
-            results["quality"] = summarize_quality(graded, system)
-        if scales.protocol.prompt == "verdict":
+    if is_asked and inputs.uses_protocol:
+        if inputs.protocol.prompt == "quality" and not graded.why_not:
+            results["quality"] = summarize_quality(inputs.protocol, system)
+        if inputs.protocol.prompt == "verdict":
             results |= count_verdicts(rows, graded.why_not)
-    if inputs.tuning:
-        results["semantic_dynamic"] = inputs.tuning.document
-    if "bleu" in scales.methods:
+    if graded.scored.tuning:
+        results["semantic_dynamic"] = graded.scored.tuning
+    if "bleu" in inputs.options.methods:
         results["bleu_tokens"] = describe_tokens(system.answers)
     if is_asked and graded.session.model:
         results["requested_model"] = graded.session.requested_model
@@ -11322,77 +9383,69 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
         results["flagged"] = list_ids(system.flagged)
     if system.title in graded.changes_since:
         results["baseline"] = graded.changes_since[system.title].build_block()
-    if system.title in inputs.readings:
-        results["read"] = inputs.readings[system.title].build_block()
-    results["warnings"] = describe_warnings([*system.system.warnings, *list_answer_warnings(graded, system)])
+    reading = cast("AnswerSystem", system).reading
+    if reading:
+        results["read"] = reading
+    results["warnings"] = describe_warnings([*system.warnings, *list_answer_warnings(graded, system)])
     results["detailed_results"] = rows
     results["comparison"] = list_differences(graded.differences, system.title)
     return results
 
 
-def list_item_columns(graded: GradedAnswers, system: ItemSystem) -> list[Column]:
-    """Return the columns of what results, CSV and page say of an answer."""
-    scales = graded.inputs.scales
-    measured = list_measured(system)
-    tuning = graded.inputs.tuning
+OPTIONAL_FIELDS = ("expected_sources", "label", "sources", "context", *RUN_FIELDS)  # if they are filled
+
+
+def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnswer) -> dict[str, Any]:
+    """Return what results, and from them the CSV and the page, say of an answer."""
+    item = answer.item
+    protocol = graded.inputs.protocol
     is_asked = graded.is_asked(system)
-    by_protocol = is_asked and scales.uses_protocol
-    decide = functools.partial(decide_answer, scales, by_protocol)
-    columns = [
-        Column("id", attrgetter("id"), csv="id"),
-        Column("category", attrgetter("item.category"), csv="category"),
-        Column("input", attrgetter("item.question"), csv="input"),
-        Column("gold", attrgetter("gold"), csv="gold"),
-        Column("prediction", attrgetter("item.prediction"), csv="prediction"),
-        Column("correct", lambda answer: decide(answer)[0], csv="correct"),
-        Column("reasoning", lambda answer: answer.find_rationale(scales.protocol), csv="reasoning"),
-        Column(
-            "decision_method", lambda answer: decide(answer)[1], csv="decision_method", title="Decided by"
-        ),
-        Column("failure", lambda answer: answer.explain_failures(scales.criteria), csv="failure"),
-        Column("flags", lambda answer: answer.flags if is_asked else None, csv="flags", title="Flags"),
-        Column("scores", lambda answer: {name: answer.scores.get(name) for name in measured}),
-    ]
-    columns += [Column(name, functools.partial(get_field, name)) for name in OPTIONAL_FIELDS]
-    columns.append(Column("tuned", lambda answer: bool(tuning and tuning.includes(answer)) or None))
-    if not is_asked:
-        return columns
+    by_protocol = is_asked and graded.inputs.uses_protocol
     if by_protocol:
-        columns.append(Column("score", lambda answer: answer.scores.get(scales.protocol.name)))
-        columns.append(Column("judge_scores", lambda answer: get_judge_scores(answer, scales.protocol)))
-        # The first one is the reasoning.
-        columns += list_judge_columns(scales.protocol, has_repeats=graded.session.repeats > 1)[1:]
-    if by_protocol and scales.protocol.prompt == "quality":
-        basis = ("reference", "context")
-        columns.append(Column("faithful_to", lambda answer: basis[answer.has_context]))
-    for criterion in scales.own_criteria:
-        columns += list_judge_columns(criterion, has_repeats=graded.session.repeats > 1)
-        name = f"{criterion.name}_failure"
-        explain = functools.partial(ItemAnswer.explain_failures, criteria=[criterion])
-        columns.append(Column(name, explain, csv=name, title=name))
-    return columns
+        is_right, decided_by = find_verdict(protocol, answer)
+    else:
+        is_right, decided_by = decide_answer(graded.inputs.options.unjudged, answer)
+    row: dict[str, Any] = {
+        "id": answer.id,
+        "category": item.category,
+        "input": item.question,
+        "gold": item.gold,
+        "prediction": item.prediction,
+        "correct": is_right,
+        "reasoning": answer.find_rationale(protocol),
+        "decision_method": decided_by,
+        "failure": answer.explain_failures(graded.study.criteria),
+    }
+    if is_asked:
+        row["flags"] = answer.flags
+    row["scores"] = {name: answer.scores.get(name) for name in list_measured(system)}
+    optional = {name: getattr(item, name) for name in OPTIONAL_FIELDS}
+    row |= {name: value for name, value in optional.items() if value not in (None, "", [])}
+    if answer.is_tuned:
+        row["tuned"] = True
+    if by_protocol:
+        judgement = answer.find_judgement(protocol)
+        row["score"] = answer.scores.get(protocol.name)
+        row["judge_scores"] = (judgement and judgement.scores) or None
+        if protocol.prompt == "quality":
+            row["faithful_to"] = "context" if answer.has_context else "reference"
+    said: dict[str, Any] = {}
+    for criterion in graded.study.criteria:
+        said |= describe_judgement(answer, criterion, has_repeats=True)
+        said[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
+    if is_asked:
+        row |= {name: said[name] for name in graded.judge_fields}
+    return row
 
 
-OPTIONAL_FIELDS = ("expected_sources", "label", "sources", "context", *RUN_FIELDS)
-OPTIONAL_COLUMNS = ("flags", "tuned", *OPTIONAL_FIELDS)  # left out of rows that have nothing in them
+def decide_answer(methods: Iterable[str], answer: ItemAnswer) -> tuple[bool | None, str]:
+    """Return whether an answer is right, and which method says so: the last that can."""
+    deciding = [name for name in methods if METHODS[name].decides]
+    return (answer.scores[deciding[-1]] == 1, deciding[-1]) if deciding else (None, "")
 
 
-def get_field(name: str, answer: ItemAnswer) -> Any:
-    value = getattr(answer.item, name)
-    return None if value in ("", []) else value
-
-
-def get_judge_scores(answer: ItemAnswer, protocol: Criterion) -> dict[str, float] | None:
-    judgement = answer.find_judgement(protocol)
-    return (judgement and judgement.scores) or None
-
-
-def decide_answer(scales: AnswerScales, by_protocol: bool, answer: ItemAnswer) -> tuple[bool | None, str]:
-    """Return whether an answer is right, and what says so: the judge or the last method that can."""
-    if not by_protocol:
-        deciding = [name for name in scales.methods if METHODS[name].decides]
-        return (answer.scores[deciding[-1]] == 1, deciding[-1]) if deciding else (None, "")
-    protocol = scales.protocol
+def find_verdict(protocol: Criterion, answer: ItemAnswer) -> tuple[bool | None, str]:
+    """Return whether an answer is right, and what the judge's verdict rests on."""
     judgement = answer.find_judgement(protocol)
     if judgement is None:
         return None, "no_llm"
@@ -11454,8 +9507,7 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str,
     return verdicts
 
 
-def summarize_quality(graded: GradedAnswers, system: ItemSystem) -> dict[str, Any]:
-    protocol = graded.inputs.scales.protocol
+def summarize_quality(protocol: Criterion, system: ItemSystem) -> dict[str, Any]:
     judgements = []
     clusters = []
     for answer in system.answers:
@@ -11479,22 +9531,21 @@ def list_answer_warnings(graded: GradedAnswers, system: ItemSystem) -> Iterator[
     warnings = [
         WarningRecord("missing or blank answers, counted as wrong", blank),
         WarningRecord("flagged answers: text for the judge, or judged cut off", list_ids(system.flagged)),
-        *list_failures(graded.inputs.study, system),
+        *list_failures(graded.study, system),
     ]
     yield from list_warnings(system.name, warnings)
     reason = graded.why_not
     if not graded.is_asked(system):
-        reason = graded.why_not or f"it is not one of the {graded.inputs.choice}"
-    if graded.inputs.study.criteria and reason:
-        names = ", ".join(criterion.name for criterion in graded.inputs.study.criteria)
+        reason = graded.why_not or f"it is not one of the {graded.scored.choice}"
+    if graded.study.criteria and reason:
+        names = ", ".join(criterion.name for criterion in graded.study.criteria)
         yield WarningRecord(f"{names}: not judged: {reason}", file=system.name)
 
 
 # -- The report
 
 
-def describe_answers(graded: GradedAnswers, system: ItemSystem) -> Iterator[str]:
-    results = graded.documents[system.title]
+def describe_answers(system: ItemSystem, results: Mapping[str, Any]) -> Iterator[str]:
     if "llm_judged" in results:
         correct = f"{results['correct']} of {results['total_evaluated']} correct"
         counts = [
@@ -11520,8 +9571,8 @@ def describe_answers(graded: GradedAnswers, system: ItemSystem) -> Iterator[str]
         yield f"BLEU's tokens: {results['bleu_tokens']}"
 
 
-def build_answer_report(graded: GradedAnswers) -> Report:
-    measures = graded.inputs.study.measures
+def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
+    measures = graded.study.measures
     ranked: list[MeansRow] = []
     by_category: list[MeansRow] = []
     lines = [f"Ranked by: {graded.ranked_by or 'nothing'}"] if len(graded.systems) > 1 else []
@@ -11530,12 +9581,12 @@ def build_answer_report(graded: GradedAnswers) -> Report:
         for category, means in system.slices["category"].items():
             n_rows = max((mean.n for mean in means.values()), default=0)
             by_category.append(([category, system.title, n_rows], means))
-        lines += prefix_lines(system.title, describe_answers(graded, system))
+        lines += prefix_lines(system.title, describe_answers(system, documents[system.title]))
     if FAITHFULNESS in graded.measured:
         lines.append(f"{FAITHFULNESS}: {ITEM_SHARES[FAITHFULNESS]}")
     lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *list_provenance(graded.systems)]
     by_category.sort(key=lambda row: row[0][:2])
-    warnings = flatten(document["warnings"] for document in graded.documents.values())
+    warnings = flatten(document["warnings"] for document in documents.values())
     overview = build_means_part("Answer evaluation results", ["Rank", "System"], ranked, measures, 2)
     headings = ["Category", "System", "Rows"]
     parts = [
@@ -11545,70 +9596,61 @@ def build_answer_report(graded: GradedAnswers) -> Report:
         build_comparison_part(graded.differences),
         Part("Warnings", lines=list(dict.fromkeys(warnings)), place="warnings"),
     ]
-    columns = list_csv_names(graded)
+    columns = [*ANSWER_COLUMNS, *graded.measured]
+    if graded.study.asked:
+        columns += graded.judge_fields
     return Report(
         "Evaluation of answers",
         parts,
-        entries=functools.partial(build_item_entries, graded),
+        entries=functools.partial(build_item_entries, graded, documents),
         header=["configuration", *columns, "provenance"],
-        rows=functools.partial(list_answer_rows, graded, columns),
+        rows=functools.partial(list_answer_rows, graded, documents, columns),
         entries_title="Answers",
-        facts={"Judge": graded.documents[graded.systems[0].title].get("judge_model", "none")},
+        facts={"Judge": documents[graded.systems[0].title].get("judge_model", "none")},
     )
 
 
-def list_csv_names(graded: GradedAnswers) -> list[str]:
-    """Return the columns of the CSV: of a judged system, which has more than others."""
-    system = max(graded.systems, key=graded.is_asked)
-    names = []
-    for column in list_item_columns(graded, system):
-        names += graded.measured if column.name == "scores" else [column.csv]
-    return list(filter(None, names))
-
-
-def list_answer_rows(graded: GradedAnswers, names: Sequence[str]) -> Iterator[list[object]]:
+def list_answer_rows(
+    graded: GradedAnswers, documents: Documents, names: Sequence[str]
+) -> Iterator[list[object]]:
     for system in graded.systems:
-        columns = list_item_columns(graded, system)
-        for answer in system.answers:
-            cells: dict[str, Any] = {**answer.scores}
-            cells |= {column.csv: column.get_cell(answer) for column in columns if column.csv}
+        for row in documents[system.title]["detailed_results"]:
+            cells = {**row, **row["scores"], "flags": ", ".join(row.get("flags", ()))}
             yield [system.title, *map(cells.get, names), "; ".join(system.provenance)]
 
 
-def build_item_entries(graded: GradedAnswers) -> Iterator[Entry]:
+def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[Entry]:
     verdicts = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
-    scales = graded.inputs.scales
     for system in graded.systems:
-        columns = list_item_columns(graded, system)
-        for answer in system.answers:
-            facts: dict[str, str] = {}
-            for column in columns:
-                if column.name == "scores":
-                    facts |= {name: format_number(score, 3) for name, score in column.get(answer).items()}
-                elif column.title:
-                    facts[column.title] = column.show(answer)
-            failure = answer.explain_failures(scales.criteria) or ""
-            cases = {"failed": failure, "flagged": answer.flags}
-            by_protocol = graded.is_asked(system) and scales.uses_protocol
-            verdict, score = verdicts[decide_answer(scales, by_protocol, answer)[0]]
+        rows = documents[system.title]["detailed_results"]
+        titles = graded.judge_fields if graded.is_asked(system) else {}
+        for answer, row in zip(system.answers, rows, strict=True):
+            facts = {"Decided by": row["decision_method"], "Flags": ", ".join(row.get("flags", ()))}
+            facts |= {name: format_number(score, 3) for name, score in row["scores"].items()}
+            for name, title in titles.items():
+                is_list = isinstance(row[name], list)
+                facts[title] = ", ".join(map(str, row[name])) if is_list else format_compact(row[name])
+            cases = {"failed": row["failure"], "flagged": answer.flags}
+            verdict, score = verdicts[row["correct"]]
             card = Card(
                 system.title,
-                answer.item.prediction,
+                row["prediction"],
                 facts,
                 verdict,
                 score,
                 [mark for mark, reason in cases.items() if reason],
-                answer.find_rationale(scales.protocol),
-                failure,
+                row["reasoning"],
+                row["failure"] or "",
             )
-            yield Entry(f"{system.title} {answer.id}", answer.item.question, answer.gold, [card])
+            yield Entry(f"{system.title} {answer.id}", row["input"], row["gold"], [card])
 
 
 # ------------------------------------------------------------------ 16. Agreement
 
 # In: results and annotations of several raters: judges, repeats of a judge, people. Out: how far they agree
-# by each criterion, each item by each pair, and what people would give all answers. Nothing is asked. Read
-# first: MeasureAgreement.read, then CriterionAgreement, Rater, RatedItem, measure_group, compare_people.
+# by each criterion, each item by each pair, and how much kinder a judge is than people. Nothing is asked.
+# Every file becomes RatingRows; after that nothing depends on what kind of file it was. What the results file
+# has is computed first, and reports show it. Read first: RatingRow, measure_agreement, compare_raters.
 
 MADE_WITHOUT_JUDGE = ("exact", "semantic", "no_llm")  # decision methods of `answers`
 CERTAIN_REASONS = {row.rationale for row in (NO_ANSWER, NOTHING_CITED, NONE_EXISTS)}  # of a split's scores
@@ -11617,118 +9659,113 @@ LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa
     "score": ("quadratic", "ordinal"),
 }
 NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
-OTHER_COLUMNS = {  # of a CSV file, that are no rater's
-    *map(fold_name, flatten(Item.aliases[field] for field in ("question", "gold", "options", "prediction"))),
-    *map(fold_name, DecisionRow.__struct_fields__),
-    *("answer", "goldanswer", "note", "reason", "rubric", *(f"level{level}" for level in RUBRIC_LEVELS)),
-}
-NO_RATER = (  # the folded names of columns that programs add to ratings, such as pandas' index
-    r"|unnamed:?\d*|id|.*index|no|nr|number|row|rownumber|.*(time|date|stamp|seconds|minutes|duration).*"
-    r"|(created|updated|submitted)(at)?|elapsed|mean|average|avg|median|sum|total|std|stdev|sd|n|count|min|max"
-    r"|comments?|remarks?|e?mail(address)?"
-)
+RATING_COLUMNS = "fill in score or correct, or name a column for each rater: --columns rater=NAME,NAME"
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
-AGREEMENT_MEASURES = (
-    Measure("agreement", "Agreement", 2, explanation="The share of the items with equal ratings."),
-    Measure("agreement_within_1", "Within 1", 2, explanation="The same, where ratings may differ by 1."),
-    Measure("accuracy", "Accuracy", 2, explanation="The share of the items rated as people rate them."),
-    Measure("accuracy_within_1", "Within 1", 2, explanation="The same, where ratings may differ by 1."),
-    Measure("kappa", "Cohen's kappa", 2, explanation="Agreement beyond chance: 0 is chance, 1 is perfect."),
-    Measure("people_minus_judge", "People - judge", 2, explanation="How much higher people score."),
-    Measure("people_mean", "People's mean", 2, explanation="Of all judged answers, estimated."),
-)
+AGREEMENT_TITLES = {  # of what two raters have in a table
+    "agreement": "Agreement",
+    "agreement_within_1": "Within 1",
+    "accuracy": "Accuracy",
+    "accuracy_within_1": "Within 1",
+    "kappa": "Cohen's kappa",
+    "people_minus_judge": "People - judge",
+}
 MIN_KAPPA = 0.4  # below it agreement is called poor (Fleiss 1981)
 MAX_LABEL_SHARE = 0.8  # of labels that are one level; above it kappa tells little
 MAX_SHIFT = 0.5  # levels between people and judge
 
 
-class Rater(msgspec.Struct):
-    """A judge, or people. In a comparison `rows` has only the decisions that count."""
-
-    name: str
-    files: dict[InputFile, None] = {}
-    rows: list[DecisionRow] = []  # their source is "" if nothing names it
-    counts: dict[str, int] = {}  # of all rows
-    certain: list[float] = []  # the scores of a split's answers that were left out, as they needed no judge
-
-    def select_decisions(self, kind: str, *, keeps_unjudged: bool) -> Rater:
-        """Return the rater without what is undecided, or needed no judge: equal texts, blank answers."""
-        rows = []
-        counts = {"decisions": 0, "left_out": 0, "undecided": 0}
-        certain = []
-        for row in self.rows:
-            rating = getattr(row, kind)
-            is_certain = row.decision_method is None and rating in (0, 1) and row.reasoning in CERTAIN_REASONS
-            if rating is None:
-                counts["undecided"] += 1
-            elif not keeps_unjudged and (is_certain or row.decision_method in MADE_WITHOUT_JUDGE):
-                counts["left_out"] += 1
-                certain += [float(rating)] if is_certain else []
-            else:
-                counts["decisions"] += 1
-                rows.append(row)
-        return Rater(self.name, self.files, rows, counts, certain)
+Texts: TypeAlias = tuple[tuple[str, str], ...]  # that describe an answer: (field, text), the question first
 
 
-class RatedItem(msgspec.Struct):
+class RatingRow(NamedTuple):
+    """What a rater said of an answer, whatever the file. Rows with equal keys are about the same answer."""
+
+    rater: str
+    criterion: str  # "" for the rubric, and where files name none
+    key: Hashable  # see `identify_answer`
+    names: Sequence[Hashable]  # all that the answer may be called by
+    texts: Texts
+    source: str  # whose answer it is; "" if nothing says so
+    document: str  # the gold document; "" outside of splits
+    value: float | None  # a score; a verdict as a bool
+    state: Literal["decisions", "left_out", "undecided"]
+    reason: str
+    file: InputFile
+    place: JsonRow  # without its data
+
+    @property
+    def cluster(self) -> tuple[str, str]:
+        """What answers have in common that are judged alike: their gold document, or else the question."""
+        return ("document", self.document) if self.document else self.texts[0]
+
+    def show(self) -> str:
+        """Return what a message calls the answer: its ID, or else its question."""
+        return self.key if isinstance(self.key, str) else self.texts[0][1]
+
+
+Raters: TypeAlias = Mapping[str, list[RatingRow]]  # by name, with what each said by one criterion
+
+
+class RatedItem(NamedTuple):
+    """An answer with the ratings of several raters."""
+
     source: str  # "" unless all raters name one
-    texts: Texts  # of the answer
-    key: Hashable  # which identifies it
-    cluster: tuple[str, Any]  # the gold document, or the question
-    ratings: list[float | None]  # of each rater; None if there is none, or two that differ
-    reasons: list[str] = []
-    contradicted: set[int] = set()  # the raters with two that differ
+    key: Hashable
+    texts: Texts
+    cluster: tuple[str, str]
+    ratings: list[float | None]  # of each rater; None if there is none, or several that differ
+    reasons: list[str]
+    contradicted: list[bool]  # whether a rater has several that differ
 
     @property
     def known(self) -> list[float]:
         return [rating for rating in self.ratings if rating is not None]
 
+    def select(self, raters: Iterable[int]) -> RatedItem:
+        ratings = [self.ratings[index] for index in raters]
+        return self._replace(ratings=ratings, contradicted=[self.contradicted[index] for index in raters])
 
-class Agreement(NamedTuple):
-    """How far two raters or more agree, by the names that the results file has."""
 
-    names: dict[str, str]  # of two raters: "judge", or a vote of judges, and "with"
-    counts: dict[str, Any]
-    means: dict[str, Mean]  # rates and coefficients
-    pairs: Sequence[Agreement] = ()  # each two, if they are more
+class Ratings(NamedTuple):
+    """What raters said, and how their files were read."""
 
-    def build_row(self) -> dict[str, Any]:
-        values = {name: mean.value for name, mean in self.means.items()}
-        intervals = {name: mean.interval for name, mean in self.means.items()}
-        reasons = {name: mean.reason for name, mean in self.means.items() if mean.reason}
-        return {**self.names, **self.counts, "ci95": intervals, **values, "ci95_reason": reasons}
-
-    def build_block(self) -> dict[str, Any]:
-        return {**self.build_row(), "pairs": [pair.build_row() for pair in self.pairs]}
+    judges: list[RatingRow]
+    people: list[RatingRow]
+    unknown: list[str]  # what people call answers that no judge has rated
+    read: list[dict[str, Any]]  # of each file, as the results have it
+    undecided: list[str]  # files without a score that do not matter
 
 
 # -- The command
 
 
-LABEL_STUDIO = {
-    "rows": "annotations",
-    "item": "id",
-    "rater": "completed_by",
-    "score": "result.0.value.choices.0",
-}
-RATING_PRESETS = {"label-studio": LABEL_STUDIO}
+def parse_raters(text: str) -> list[str]:
+    """Return the names in "rater=ann,bob"."""
+    field, _, names = text.partition("=")
+    if field != "rater" or not names:
+        raise argparse.ArgumentTypeError(f"expected rater=NAME,NAME, got {text!r}")
+    return names.split(",")
 
 
 class AgreementOptions(Options):
     group = "comparing"
+    epilog = """\
+A FILE is JSON or CSV: results of `answers` or a split, a label sheet, or rows of what was rated and
+score (or correct), perhaps with rater and criterion. What was rated is an answer_id; or question,
+gold and prediction, as `answers` reads them; or an item, id or question_id, perhaps with submission
+and system. Rows of several files by one judge are one rater's, and each repeat is a rater."""
 
     files: Sequence[str] = option((), "results, or annotations", "files", nargs="*", metavar="FILE")
     eval_dir: str | None = option(
         None, f"a folder of files *{JUDGE_SUFFIX}NAME.json, or with a folder for each judge", metavar="DIR"
     )
     human: str | None = option(None, "compare the judges with what people decided", metavar="FILE")
-    given_columns: Sequence[Sequence[tuple[str, str]]] = option(
+    raters: Sequence[str] = option(
         (),
-        "where ratings are: item=Frage score=Note, rater=alice,bob, or label-studio",
+        "a table has a column for each of these raters",
         "--columns",
-        nargs="+",
-        type=functools.partial(parse_column, LABEL_STUDIO, RATING_PRESETS),
-        metavar="FIELD=NAME",
+        type=parse_raters,
+        metavar="rater=NAME,NAME",
     )
     samples: int = option(10, "disagreements to list (default: 10)", type=int, metavar="N")
     all_decisions: bool = option(False, "include decisions that no judge made")
@@ -11738,947 +9775,585 @@ class AgreementOptions(Options):
     )
 
 
-class Ratings(NamedTuple):
-    """What raters have said, by each criterion."""
-
-    rated: Sequence[RatedCriterion]
-    unknown: Sequence[str]  # what people call answers that no judge has rated
-    differing: Sequence[str]  # and those whose texts are others than the judges'
-    strangers: Sequence[str]  # people who have rated none but these
-    n_ignored: int = 0  # files without a judge's decisions
-    files: Sequence[RatingFile] = ()
-
-
-class GradedRatings(NamedTuple):
-    ratings: Ratings
-    groups: Sequence[CriterionAgreement]
-
-    def list_parts(self, *, is_page: bool = False) -> list[Part]:
-        return list(flatten(group.list_parts(is_page=is_page) for group in self.groups))
-
-    def build_document(self) -> dict[str, Any]:
-        """Return the first criterion's results, which is the rubric if there is one, and those of others."""
-        first, *others = self.groups
-        document = {"program_version": VERSION, **first.build_document()}
-        document["read"] = [file.build_block() for file in self.ratings.files]
-        if others:
-            document["criteria"] = {group.criterion: group.build_document() for group in others}
-        return document
-
-
-class MeasureAgreement(Command[Ratings, GradedRatings]):
+def measure_agreement(options: AgreementOptions, console: Console) -> int:
     """Compare what judges, or judges and people, decided on the same answers."""
-
-    options_type = AgreementOptions
-    options: AgreementOptions
-    results_title = "Agreement"
-    epilog = """\
-A FILE is JSON or CSV: results of `answers` or a split, a label sheet, or rows of item and score (or
-correct), perhaps with rater and criterion. CSV may have a column for each rater instead. An item is
-the ID of an answer, row or question, or system/question, or the columns question, gold and
-prediction that `answers` reads. Rows of several files by one judge are one rater's, and each repeat
-is a rater."""
-
-    def read(self) -> Ratings:
-        options = self.options
-        problems: Problems = []
-        human = [options.human] if options.human else []
-        paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
-        columns = dict(flatten(options.given_columns))
-        files: list[RatingFile] = []
-        judges, n_ignored = read_raters(paths, options.eval_dir, columns, files, problems)
-        people, _ = read_raters(human, None, columns, files, problems)
-        if not judges:  # people are compared with each other
-            judges = people
-            people = []
-        share_sources(list_decisions([*judges, *people]))
-        ratings = match_ratings(judges, people, problems)
-        if people and len(ratings.unknown) == len(list_decisions(people)):
-            problems.append(explain_unknown(human[0], judges, ratings.unknown))
-        raise_problems(problems)
-        if not ratings.rated:
-            raise UsageError(f"agreement needs two judges, or one and --human, got {len(judges)}")
-        if os.path.realpath(options.out) in [os.path.realpath(file.source.file) for file in files]:
-            raise UsageError(f"{options.out} is an input: name another file with --out")
-        return ratings._replace(n_ignored=n_ignored, files=files)
-
-    def list_notes(self, ratings: Ratings) -> list[str]:
-        return [file.describe() for file in ratings.files]
-
-    def list_warnings(self, ratings: Ratings) -> list[Message]:
-        unknown = WarningRecord("ratings of items that no judge has, which do not count", ratings.unknown)
-        differing = WarningRecord(
-            "ratings that count by ID, and whose gold answer or answer is not the judged one",
-            ratings.differing,
-            "check that they are of these answers",
-        )
-        strangers = WarningRecord("people without a rating of an item that a judge has", ratings.strangers)
-        lines: list[Message] = [*list_warnings(self.options.human or "", [unknown, differing, strangers])]
-        if ratings.n_ignored:
-            lines.append(f"JSON files without a judge's decisions, ignored: {ratings.n_ignored}")
-        return lines
-
-    def grade(self, ratings: Ratings, _outcomes: Outcomes, _session: Session) -> GradedRatings:
-        return GradedRatings(ratings, [compare_raters(rated, self.options) for rated in ratings.rated])
-
-    def list_files(self, graded: GradedRatings) -> Iterator[OutputFile]:
-        yield OutputFile(self.options.out, functools.partial(render_results, graded.build_document()))
-        report = Report("How far judges agree", graded.list_parts(is_page=True))
-        yield from list_report_files(report, self.options.out.removesuffix(".json"), self.options.report)
-
-    def render(self, graded: GradedRatings) -> str:
-        return render_text(graded.list_parts())
-
-    def list_remarks(self, graded: GradedRatings) -> list[WarningRecord]:
-        return list(flatten(group.remarks() for group in graded.groups))
-
-    def is_complete(self, graded: GradedRatings) -> bool:
-        return not self.list_remarks(graded) and not graded.ratings.unknown
+    ratings = read_ratings(options)
+    for block in ratings.read:
+        console.note(f"{block['file']}: {block['ratings']:,} ratings, {block['form']}")
+    console.warn(*list_rating_warnings(ratings, options))
+    comparisons = compare_by_criterion(ratings, options)
+    files, is_written = write_outputs(list_agreement_files(comparisons, ratings, options), console)
+    console.print(render_text(list_agreement_parts(comparisons)))
+    print_saved(files, "Agreement", console)
+    unrelated = list_unrelated(comparisons)
+    console.warn(*unrelated)
+    return decide_exit_code(is_written, not unrelated, not ratings.unknown)
 
 
-class RatedCriterion(NamedTuple):
-    """The raters of answers by one criterion, with their rows on these."""
-
-    name: str  # "" for the rubric, and where files name none
-    judges: list[Rater]
-    people: list[Rater]
-
-
-class CriterionAgreement(NamedTuple):
-    """How far raters agree by one criterion."""
-
-    criterion: str
-    kind: str  # "score" or "correct"
-    judges: list[Rater]
-    compared: list[Rater]  # the judges, and people as one
-    apart: list[RatedItem]  # that judges rate differently
-    shown: list[RatedItem]  # of these
-    among_judges: Agreement
-    sources: dict[str, Agreement]
-    with_people: Agreement  # empty without people
-    among_people: Agreement | None
-
-    def build_document(self) -> dict[str, Any]:
-        rows = []
-        for rater in self.compared:
-            files = [file.build_block() for file in rater.files]
-            rows.append({"judge": rater.name, **rater.counts, "files": files})
-        n = len(self.judges)
-        document: dict[str, Any] = {
-            "compared": self.kind,
-            "judges": rows[:n],
-            "all": self.among_judges.build_block(),
-            "sources": {source: group.build_block() for source, group in self.sources.items()},
-            "items_apart": len(self.apart),
-            "disagreements": [self.build_disagreement(item) for item in self.shown],
-        }
-        if self.with_people.pairs:
-            pairs = [pair.build_row() for pair in self.with_people.pairs]
-            document["people"] = {**rows[n], **self.with_people.counts}
-            document["people"] |= {"judges": pairs[:n], "votes": pairs[n:]}
-        if self.among_people:
-            document["people"]["among_people"] = self.among_people.build_block()
-        return document
-
-    def build_disagreement(self, item: RatedItem) -> dict[str, Any]:
-        decisions = {}
-        reasoning = {}
-        for judge, rating, reason in zip(self.judges, item.ratings, item.reasons, strict=True):
-            if rating is not None:
-                decisions[judge.name] = rating
-                reasoning[judge.name] = reason
-        return {"source": item.source, **dict(item.texts), "decisions": decisions, "reasoning": reasoning}
-
-    def describe_disagreement(self, item: RatedItem, *, is_page: bool) -> str:
-        texts = []
-        for name, text in (("source", item.source), *item.texts):
-            if text:
-                texts.append(f"{name} {text if is_page else show_json(text)}")
-        ratings = []
-        for judge, rating, reason in zip(self.judges, item.ratings, item.reasons, strict=True):
-            if rating is not None:
-                word = ("yes" if rating else "no") if isinstance(rating, bool) else f"{rating:g}"
-                ratings.append(f"{judge.name} {word}" + (f" ({reason})" if is_page and reason else ""))
-        return f"{', '.join(texts)}: {', '.join(ratings)}"
-
-    def list_parts(self, *, is_page: bool = False) -> list[Part]:
-        """Return the report; a page has room for whole texts."""
-        suffix = f", by {self.criterion}" if self.criterion else ""
-        is_split = any(row.gold_doc_id is not None for row in list_decisions(self.judges))
-        parts = [self.build_judges_part(suffix, "gold documents" if is_split else "questions")]
-        if self.among_judges.pairs:
-            parts.append(build_group_part(f"All items{suffix}", self.among_judges))
-        for source, group in self.sources.items():
-            if group.counts["items_of_several"]:
-                parts.append(build_group_part(f"Source: {source}", group)._replace(name=source))
-        if self.with_people.pairs:
-            parts.append(self.build_people_part(suffix, is_grade=is_split and not self.criterion))
-        if self.among_people:
-            parts.append(build_group_part("People among themselves", self.among_people))
-        lines = [self.describe_disagreement(item, is_page=is_page) for item in self.shown]
-        title = f"Disagreements: {len(lines)} of {len(self.apart)}, the widest first{suffix}"
-        return [*parts, Part(title, lines=lines)]
-
-    def build_judges_part(self, suffix: str, clusters: str) -> Part:
-        rows: list[list[Cell]] = []
-        for rater in self.compared:
-            rows.append([rater.name, *rater.counts.values(), len(rater.files)])
-        weights = " with quadratic weights" if self.kind == "score" else ""
-        lines = [
-            f"{IN_BRACKETS}, from {MIN_CLUSTERS} {clusters} on: by {clusters}; of coefficients a bootstrap.",
-            f"Kappa is Cohen's{weights}.",
-        ]
-        named = [rater.name for rater in self.compared if any(row.is_only_named for row in rater.rows)]
-        if named:
-            lines.append(f"Items that only an ID or a position tells: those of {shorten_names(named)}.")
-        header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
-        return Part(f"Agreement between judges{suffix}", header, rows, lines)
-
-    def build_people_part(self, suffix: str, *, is_grade: bool) -> Part:
-        name = self.with_people.names["judge"]
-        counts = self.with_people.counts
-        lines = [f"Of {counts['items']} items {counts['items_without_judge']} have no judge's decision."]
-        pairs = [(pair.names["judge"], pair) for pair in self.with_people.pairs]
-        for judge, pair in pairs[: len(self.judges)]:
-            lines += prefix_lines(judge, describe_reliability(pair, is_grade=is_grade))
-        header = ["Judge", "Items", "Ratings", "Too kind", "Too strict"]
-        part = build_pairs_part(f"Compared with people: {name}{suffix}", header, pairs, lines)
-        return part._replace(name=f"{name}{suffix}")
-
-    def remarks(self) -> list[WarningRecord]:
-        sources = {}
-        for rater in self.compared:
-            own = sorted({row.source or "(none)" for row in rater.rows})
-            sources[rater.name] = f"{rater.name} has {shorten_names(own)}"
-        warnings = []
-        for pair in (*self.among_judges.pairs, *self.with_people.pairs[: len(self.judges)]):
-            if not pair.counts["items"]:
-                apart = f"{' and '.join(pair.names.values())} have no item in common"
-                found = ", ".join(sources[name] for name in pair.names.values())
-                warnings.append(WarningRecord(f"{apart}; sources: {found}"))
-        return warnings
+def read_ratings(options: AgreementOptions) -> Ratings:
+    """Read what judges and people have said. Raises InputError with every problem, or UsageError."""
+    problems: Problems = []
+    human = [options.human] if options.human else []
+    paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
+    files: dict[str, str | None] = dict.fromkeys(paths)
+    if options.eval_dir is not None:
+        files |= list_judge_files(options.eval_dir, problems)
+    judges, read, undecided = read_rating_files(files, options.raters, problems)
+    if options.all_decisions:
+        judges = count_all(judges)
+    people, read_people, blank = read_rating_files(dict.fromkeys(human), options.raters, problems)
+    people, unknown = match_people(count_all(people), judges, problems)
+    raise_problems(problems)
+    read += read_people
+    if os.path.realpath(options.out) in [os.path.realpath(block["file"]) for block in read]:
+        raise UsageError(f"{options.out} is an input: name another file with --out")
+    return Ratings(judges, people, unknown, read, undecided + blank)
 
 
-# -- Reading ratings
+def list_rating_warnings(ratings: Ratings, options: AgreementOptions) -> list[Message]:
+    what = "ratings of items that no judge has, which do not count"
+    known = cut_text(ratings.judges[0].show()) if ratings.judges else ""
+    unknown = WarningRecord(what, ratings.unknown, f"a judge has names such as {known}")
+    lines: list[Message] = [*list_warnings(options.human or "", [unknown])]
+    undecided = WarningRecord("files without a score, ignored", ratings.undecided)
+    return [*lines, *describe_warnings(list_warnings("", [undecided]))]
 
 
-def share_sources(rows: Iterable[DecisionRow]) -> None:
-    """Give sources that differ in their ending only one name."""
-    shown: dict[str, str] = {}
-    for row in rows:
-        row.source = shown.setdefault(re.sub(r"\.(jsonl?|csv|tsv|txt)$", "", row.source), row.source)
+def compare_by_criterion(ratings: Ratings, options: AgreementOptions) -> dict[str, dict[str, Any]]:
+    """Return how far raters agree, by criterion. The first is the rubric, if there is one."""
+    comparisons = {}
+    n_raters = 0
+    for criterion in sorted({row.criterion for row in ratings.judges}):
+        judges = group_raters(ratings.judges, criterion)
+        people = group_raters(ratings.people, criterion)
+        n_raters = len(judges) + len(people)
+        if n_raters > 1:
+            comparisons[criterion] = compare_raters(judges, people, max(0, options.samples))
+    if not comparisons:
+        raise UsageError(f"agreement needs two judges, or one and --human, got {n_raters}")
+    return comparisons
 
 
-def match_ratings(judges: Sequence[Rater], people: Sequence[Rater], problems: Problems) -> Ratings:
-    """Return the raters of each criterion; people who have rated no answer of a judge are left out."""
-    rated = []
-    criteria = sorted({row.criterion for row in list_decisions(judges)})
-    unknown = [show_rated(row) for row in list_decisions(people) if row.criterion not in criteria]
-    differing: list[str] = []
-    strangers = {rater.name for rater in people}
-    for criterion in criteria:
-        own_judges = select_rows(judges, criterion)
-        own_people = []
-        index = RatedAnswers(list_decisions(own_judges))
-        for rater in own_judges:
-            rater.rows = list(identify_rows(rater, index, problems, is_judge=True))
-        for rater in select_rows(people, criterion):
-            for row in rater.rows:
-                found = index.find(row, is_judge=False)
-                if not found:
-                    unknown.append(show_rated(row))
-                elif not row.has_texts_of(found[0]):
-                    differing.append(show_rated(row))
-            rater.rows = list(identify_rows(rater, index, problems, is_judge=False))
-            if rater.rows:
-                own_people.append(rater)
-        strangers -= {rater.name for rater in own_people}
-        if len(own_judges) + len(own_people) > 1:
-            rated.append(RatedCriterion(criterion, own_judges, own_people))
-    return Ratings(rated, unknown, differing, sorted(strangers))
+def list_agreement_files(
+    comparisons: Mapping[str, dict[str, Any]], ratings: Ratings, options: AgreementOptions
+) -> Iterator[OutputFile]:
+    first, *others = comparisons
+    document = {"program_version": VERSION, **comparisons[first], "read": ratings.read}
+    if others:
+        document["criteria"] = {name: comparisons[name] for name in others}
+    yield OutputFile(options.out, functools.partial(render_results, document))
+    report = Report("How far judges agree", list_agreement_parts(comparisons, is_page=True))
+    yield from list_report_files(report, options.out.removesuffix(".json"), options.report)
 
 
-def show_rated(row: DecisionRow) -> str:
-    """Return what an error calls a rated answer: its surest name, or else its question."""
-    return str(row.names[0] if row.names else row.texts[0][1])
+def list_unrelated(comparisons: Mapping[str, dict[str, Any]]) -> list[WarningRecord]:
+    pairs = []
+    for block in comparisons.values():
+        pairs += [*block["all"]["pairs"], *block.get("people", {"judges": []})["judges"]]
+    unrelated = [f"{pair['judge']} and {pair['with']}" for pair in pairs if not pair["items"]]
+    return [WarningRecord(f"{names} have no item in common") for names in unrelated]
 
 
-def explain_unknown(path: str, judges: Sequence[Rater], unknown: Sequence[str]) -> Problem:
-    """Return the problem that no rating of people counts."""
-    rows = list_decisions(judges)
-    criteria = shorten_names(sorted({row.criterion or RUBRIC.name for row in rows}))
-    example = cut_text(show_rated(rows[0])) if rows else ""
-    what = f"no rating of an item that a judge has, by its criteria ({criteria})"
-    return Problem(path, f"{what}: found {shorten_names(unknown)}; expected names such as {example}")
+# -- Reading files
 
 
-def read_raters(
-    paths: Iterable[str], folder: str | None, columns: Columns, files: list[RatingFile], problems: Problems
-) -> tuple[list[Rater], int]:
-    """Read the raters in files and in a folder, and count the files without decisions that do not matter.
+def list_judge_files(folder: str, problems: Problems) -> dict[str, str | None]:
+    """Return the JSON files in a folder and its subfolders, with the name of the subfolder."""
+    inside = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
+    if not inside:
+        problems.append(Problem(folder, f"no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge"))
+    return {Path(folder, name).as_posix(): os.path.dirname(name) for name in inside}
 
-    All files named after a judge (JUDGE_SUFFIX), or whose `judge_model` it is, are its own. In the folder
-    others are those of their subfolder; elsewhere each is a judge.
+
+def read_rating_files(
+    files: Mapping[str, str | None], raters: Sequence[str], problems: Problems
+) -> tuple[list[RatingRow], list[dict[str, Any]], list[str]]:
+    """Return the ratings in files, how each was read, and the files without ratings that do not matter.
+
+    `files` have the subfolder of those that are in a folder of judges. A file is of the judge that its name
+    has (JUDGE_SUFFIX), its subfolder or `judge_model`. Otherwise its name is the judge's; in a folder of
+    judges it does not count then.
     """
-    raters: dict[str, Rater] = {}
-    names: dict[str, str] = {}
-    subfolders: dict[str, str] = {}  # by path
-    if folder is not None:
-        inside = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
-        subfolders = {Path(folder, name).as_posix(): os.path.dirname(name) for name in inside}
-        if not inside:
-            text = f"no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge"
-            problems.append(Problem(folder, text))
-    n_ignored = 0
-    for path in [*paths, *subfolders]:
+    names: dict[str, str] = {}  # of judges, by their form in the name of a file
+    rows: list[RatingRow] = []
+    read = []
+    undecided = []
+    for path, subfolder in files.items():
         found: Problems = []
         file = read_file(path, found)
-        rating_file = parse_decisions(file, columns, found)
-        is_empty = not (rating_file.rows or found)
-        stem, suffix, name = Path(path).stem.partition(JUDGE_SUFFIX)
-        if path in subfolders:
-            name = name or subfolders[path] or rating_file.model
-        elif not name:
-            name = rating_file.model or (Path(path).as_posix() if stem in raters else stem)
-        is_ungraded = file.data is not None and file.data.strip() == b"{}"  # as submissions may be
-        if is_ungraded or (path in subfolders and (is_empty or not name)):
-            n_ignored += 1
+        form, model, raw_rows = list_raw_ratings(file, raters, found)
+        stem, _, judge = Path(path).stem.partition(JUDGE_SUFFIX)
+        source = stem if judge or subfolder is not None else ""
+        judge = judge or subfolder or model
+        if not judge and subfolder is None:
+            judge = path if stem in {row.rater for row in rows} else stem
+        judge = names.setdefault(name_for_file(judge), judge)
+        own = []
+        columns = choose_columns(Item, raw_rows, NO_COLUMNS, [], needs_gold=False)
+        for raw in raw_rows:
+            try:
+                own.append(parse_rating(raw, columns, file.source, judge, source))
+            except ValueError as error:
+                found.append(raw.report(str(error)))
+        n_ratings = sum(row.value is not None for row in own)
+        is_empty = not (n_ratings or found)
+        is_ungraded = file.text.strip() == "{}"  # as the results of a submission may be
+        if is_ungraded or (subfolder is not None and (is_empty or not judge)):
+            undecided.append(path)
             continue
-        problems += found or ([describe_undecided(file)] if is_empty else [])
-        files.append(rating_file)
-        name = names.setdefault(name_for_file(name), name)  # a judge as a file's name and as a model
-        add_rows(raters, rating_file, name, stem if suffix or path in subfolders else "")
-    return list(raters.values()), n_ignored
+        problems += [Problem(path, f"no row has a score: {RATING_COLUMNS}", 1)] if is_empty else found
+        read.append({"file": path, "ratings": n_ratings, "form": form})
+        rows += own
+    return rows, read, undecided
 
 
-def add_rows(raters: dict[str, Rater], file: RatingFile, judge: str, source: str) -> None:
-    """Add a file's rows to their raters: those that rows name, or the judge, each repeat of whom is one."""
-    for row in file.rows:
-        row.source = name_source(row, source)
-        criterion = fold_text(format_plain(row.criterion) or "")
-        row.criterion = "" if criterion in RUBRIC_NAMES else criterion
-        name = fold_cell(format_plain(row.rater) or "") or judge
-        if row.judge_repeat is not None:
-            name += f" #{row.judge_repeat}"
-        rater = raters.setdefault(name, Rater(name))
-        rater.rows.append(row)
-        rater.files[file.source] = None
-
-
-def name_source(row: DecisionRow, own: str) -> str:
-    """Return whose answer was judged. In a file that has its own source a row's `source` is another thing."""
-    fields = [row.source_file, row.run_name, own] if own else [row.source, row.source_file, row.run_name]
-    texts = [format_plain(field) or "" for field in fields]
-    return cut_text(next(filter(str.strip, texts), ""))
-
-
-def describe_undecided(file: FileData) -> Problem:
-    first = next(iter(list_item_rows(file, [], kind=DecisionRow)), JsonRow(file.name, {}))
-    fields = shorten_names(list(only_dict(first.data))) or "nothing"
-    expected = "score, correct, a column for each rater, or a split's llm_judge"
-    return Problem(file.name, f"no decisions: expected {expected}, found {fields}", 1)
-
-
-class RatingColumns(NamedTuple):
-    """Which columns of a file have what: a rating a row, or one for each rater."""
-
-    columns: Mapping[str, str] = MappingProxyType({})  # field -> column
-    raters: Sequence[str] = ()  # columns of a rater each
-    left_out: Sequence[str] = ()  # columns that are no rater's
-
-
-class RatingFile(NamedTuple):
-    """The ratings in a file, and how it was read."""
-
-    source: InputFile
-    model: str  # the judge that the file names
-    rows: list[DecisionRow]  # none without a decision
-    form: str
-    columns: RatingColumns = RatingColumns()
-
-    @property
-    def n_ratings(self) -> int:
-        return sum(row.correct is not None or row.score is not None for row in self.rows)
-
-    def describe(self) -> str:
-        rated = f"{self.source.file}: {self.n_ratings:,} ratings, {self.form}"
-        parts = [f"{field}: {column}" for field, column in self.columns.columns.items()]
-        if self.columns.raters:
-            parts.append(f"raters: {', '.join(self.columns.raters)}")
-        if self.columns.left_out:
-            parts.append(f"no raters: {', '.join(self.columns.left_out)}")
-        return "; ".join([rated, *parts])
-
-    def build_block(self) -> dict[str, Any]:
-        columns = self.columns
-        return {
-            "file": self.source.file,
-            "ratings": self.n_ratings,
-            "form": self.form,
-            "columns": dict(columns.columns),
-            "rater_columns": columns.raters,
-            "left_out": columns.left_out,
-        }
-
-
-def parse_decisions(file: FileData, columns: Columns, problems: Problems) -> RatingFile:
-    value = parse_value(dict[str, Any], file, []) or {}  # a list names no judge
-    judges = [value.get("judge_model")]
-    found = RatingColumns()
-    if value and not any(isinstance(member, list) for member in value.values()):
+def list_raw_ratings(
+    file: FileData, raters: Sequence[str], problems: Problems
+) -> tuple[str, str, list[JsonRow]]:
+    """Return what a file is, the judge that it names or "", and a row for each rating."""
+    value = parse_value(dict[str, Any], file, [])  # a list names no judge
+    if value is not None and not any(isinstance(member, list) for member in value.values()):
+        blocks = flatten(only_dict(system).values() for system in value.values())
+        models = [only_dict(block).get("judge_model") for block in blocks]
         form = "results of a split"
-        for system in value.values():
-            judges.append(only_dict(only_dict(system).get("llm_judge")).get("judge_model"))
-        raw_rows = list(list_split_ratings(file.name, value))
-    elif "detailed_results" in value:
-        form = "results of answers"
-        setup = only_dict(value.get("setup"))
-        raw_rows = []
-        for raw in list_rows(file, problems, DecisionRow):
-            raw_rows += list_answer_ratings(raw, setup)
+        rows = list(list_split_ratings(file.name, value))
     else:
-        raw_rows, found = list_ratings(file, columns, problems)
-        form = "a column for each rater" if found.raters else "a row for each rating"
-    rows = []
-    for raw in raw_rows:
-        row = parse_row(DecisionRow, raw, problems)
-        if row is not None:
-            row.place = raw._replace(data=None)
-            rows.append(row)
-    is_decided = any(row.correct is not None or row.score is not None for row in rows)
-    model = format_plain(next(filter(None, judges), "")) or ""
-    return RatingFile(file.source, cut_text(model.strip()), rows if is_decided else [], form, found)
+        value = value or {}
+        models = [value.get("judge_model")]
+        rows = read_rows(file, problems)
+        form = "a row for each rating"
+        if "detailed_results" in value:
+            form = "results of answers"
+            rows = list(list_answer_ratings(rows, only_dict(only_dict(value.get("setup")).get("criteria"))))
+        elif raters and LEVELS.keys().isdisjoint(flatten(row.data for row in rows)):
+            form = f"a column for each rater: {', '.join(raters)}"
+            rows = list(flatten(split_by_rater(rows, rater, problems) for rater in raters))
+    return form, cut_text((format_plain(next(filter(None, models), "")) or "").strip()), rows
 
 
-def list_split_ratings(path: str, results: Mapping[str, Any]) -> Iterator[JsonRow]:
-    """Yield a row for each judgement by each criterion, in the results of a split; one for each repeat."""
-    folder = Path(path).parent.name or None
-    submission = folder if Path(path).parent.parent.name.endswith(GRADED_FOLDER.format(split="")) else None
-    for system, member in results.items():
-        title = join_folder(submission or "", system)
-        blocks = only_dict(member)
+def list_split_ratings(path: str, results: Fields) -> Iterator[JsonRow]:
+    """Yield a row for each judgement by each criterion in the results of a split."""
+    folder = Path(path).parent
+    submission = folder.name if folder.parent.name.endswith(GRADED_FOLDER.format(split="")) else ""
+    for system, system_results in results.items():
+        blocks = {}
+        for name, block in only_dict(system_results).items():
+            rows = only_dict(block).get("per_question")
+            blocks[name] = list(map(only_dict, rows)) if isinstance(rows, list) else []
         documents = {}
-        for row in list_judged(blocks.get("retrieval")):
+        for row in blocks.get("retrieval", []):
             documents[format_compact(row.get("question_id"))] = row.get("gold_doc_id")
-        for name, block in blocks.items():
+        for name, rows in blocks.items():
             criterion = RUBRIC.name if name == RUBRIC.block else name
-            for index, decision in enumerate(list_judged(block)):
-                if name != RUBRIC.block and "judge_score" not in decision:
+            judged = []
+            for index, row in enumerate(rows):
+                if not {"judge_score", "answer_score_raw"} & row.keys():
                     break  # nobody judges retrieval and citations
-                question_id = format_compact(decision.get("question_id"))
-                own = {
-                    "system": system,
+                question_id = format_compact(row.get("question_id"))
+                fields = {
                     "submission": submission,
-                    "results_folder": folder,
+                    "system": system,
+                    "question_id": question_id,
+                    "answer_id": row.get("answer_id"),
                     "criterion": criterion,
-                    "draw": compute_draw(title, question_id, format_compact(decision.get("gold_id"))),
+                    "score": row.get("judge_score", row.get("answer_score_raw")),  # not a person's
+                    "reasoning": row.get(f"{criterion}_rationale"),
+                    "repeats": row.get(f"{criterion}_repeats"),
+                    "failure": row.get("failure"),
                     "gold_doc_id": documents.get(question_id),
                 }
-                if "judge_score" in decision:  # before a person's decision
-                    own["answer_score_raw"] = decision["judge_score"]
-                    own["answer_rationale"] = decision.get(f"{criterion}_rationale")
-                judged = JsonRow(path, {**decision, **own}, 0, f"{system}: [{index}]")
-                repeats = decision.get(f"{criterion}_repeats")
-                yield from split_by_repeat(judged, repeats, block.get("repeats"), "answer_score_raw")
+                judged.append(JsonRow(path, fields, key=f"{system}: [{index}]"))
+            yield from split_by_repeat(judged)
 
 
-def list_judged(block: object) -> list[Fields]:
-    rows = only_dict(block).get("per_question")
-    return list(map(only_dict, rows)) if isinstance(rows, list) else []
+def list_answer_ratings(rows: Sequence[JsonRow], criteria: Iterable[str]) -> Iterator[JsonRow]:
+    """Yield the rows of results of `answers`: each verdict or score, and each score by own criteria."""
+    for name in ("", *criteria):
+        judged = []
+        for row in rows:
+            own = {"repeats": row.data.get("llm_judge_repeats") or row.data.get("hybrid_repeats")}
+            if name:
+                own = {
+                    "criterion": name,
+                    "correct": None,
+                    "score": only_dict(row.data.get("scores")).get(name),
+                    "failure": row.data.get(f"{name}_failure"),
+                    "decision_method": None,
+                    "reasoning": row.data.get(f"{name}_rationale"),
+                    "repeats": row.data.get(f"{name}_repeats"),
+                }
+            judged.append(row._replace(data={**row.data, **own}))
+        yield from split_by_repeat(judged)
 
 
-def list_answer_ratings(row: JsonRow, setup: Fields) -> Iterator[JsonRow]:
-    """Yield the rows of a row of `answers`: its verdict or score, and the score by each own criterion."""
-    fields = only_dict(row.data)
-    n_repeats = setup.get("repeats") if fields else None
-    repeats = fields.get("llm_judge_repeats") or fields.get("hybrid_repeats")
-    yield from split_by_repeat(row, repeats, n_repeats, "score")
-    for name in only_dict(setup.get("criteria")) if fields else ():
-        own = {
-            "criterion": name,
-            "correct": None,
-            "score": only_dict(fields.get("scores")).get(name),
-            "failure": fields.get(f"{name}_failure"),
-            "decision_method": None,
-            "reasoning": fields.get(f"{name}_rationale"),
-        }
-        judged = row._replace(data={**fields, **own})
-        yield from split_by_repeat(judged, fields.get(f"{name}_repeats"), n_repeats, "score")
-
-
-def split_by_repeat(row: JsonRow, repeats: object, n_repeats: object, column: str) -> Iterator[JsonRow]:
+def split_by_repeat(rows: Sequence[JsonRow]) -> Iterator[JsonRow]:
     """Yield a row for each time that a judge was asked; what needed no judge is the same each time."""
-    if not isinstance(n_repeats, int) or not 2 <= n_repeats <= MAX_STORED_REPEATS:
-        yield row
-        return
-    for number in range(n_repeats):
-        data = {**row.data, "judge_repeat": number + 1}
-        if isinstance(repeats, list) and len(repeats) == n_repeats:
-            data[column] = repeats[number]
-            if isinstance(data.get("correct"), bool):
-                data["correct"] = repeats[number] == 1
-        yield row._replace(data=data)
-
-
-def list_ratings(file: FileData, columns: Columns, problems: Problems) -> tuple[list[JsonRow], RatingColumns]:
-    """Return a row for each rating, and how they were found."""
-    named = {field: path for field, path in columns.items() if field != "rows"}
-    if is_json(file):
-        rows = list_rows(file, problems, DecisionRow)
-        if "rows" in columns:
-            rows = list(flatten(split_by_member(row, columns["rows"], problems) for row in rows))
-        rows = rename_ratings(file, rows, named, problems)
-        return parse_ratings(rows, problems) if named else rows, RatingColumns(named)
-    table = read_csv_rows(file, problems)
-    header = list(dict.fromkeys(flatten(row.data for row in table)))
-    is_wide = LEVELS.keys().isdisjoint([*header, *columns])
-    named_raters = named.pop("rater", "") if is_wide else ""
-    rows = []
-    for row in rename_ratings(file, table, named, problems):
-        cells = {name: cell for name, cell in row.data.items() if not is_no_rating(cell)}
-        rows.append(row._replace(data=cells))
-    if not is_wide:
-        if rows and not any(LEVELS.keys() & row.data.keys() for row in rows):
-            problems.append(Problem(file.name, "no row has a score: fill in the column"))
-        return parse_ratings(rows, problems), RatingColumns(named)
-    others = [name for name in header if fold_name(name) not in OTHER_COLUMNS]
-    chosen = [name for name in others if not re.fullmatch(NO_RATER, fold_name(name))]
-    if named_raters:
-        raters = [fold_name(name) for name in named_raters.split(",")]
-        chosen = [name for name in others if fold_name(name) in raters]
-        if len(chosen) < len(raters):
-            found = f"--columns rater={named_raters}: found {shorten_names(header)}"
-            problems.append(Problem(file.name, found))
-    split = parse_ratings(list(flatten(split_by_rater(row, chosen) for row in rows)), problems)
-    left_out = [name or "(no name)" for name in others if name not in chosen]
-    return split, RatingColumns(named, chosen, left_out)
-
-
-def rename_ratings(
-    file: FileData, rows: Sequence[JsonRow], columns: Columns, problems: Problems
-) -> list[JsonRow]:
-    """Return rows with the fields that --columns names."""
-    for field, path in columns.items() if rows else ():
-        ends = [find_member(row.data, path)[1] for row in rows]
-        if all(ends):
-            problems.append(Problem(file.name, f"--columns {field}={path}: {max(ends, key=len)}"))
-    renamed = []
-    for row in rows:
-        found = {field: find_member(row.data, path)[0] for field, path in columns.items()}
-        fields = {field: value for field, value in found.items() if value is not None}
-        renamed.append(row._replace(data={**row.data, **fields}) if fields else row)
-    return renamed
-
-
-def split_by_member(row: JsonRow, path: str, problems: Problems) -> list[JsonRow]:
-    """Return a row for each member of a list in a row, with what the row says of all."""
-    members = find_member(row.data, path)[0]
-    if not isinstance(members, (list, type(None))):
-        problems.append(row.report(f"{path}: expected a list, got {show_json(members)}"))
-        return []
-    return [row._replace(data={**only_dict(member), **row.data}) for member in members or ()]
-
-
-def parse_ratings(rows: Sequence[JsonRow], problems: Problems) -> list[JsonRow]:
-    """Return the rows with a rating, which is a number or yes or no. A decimal comma is a point."""
-    words = [format_compact(row.data.pop("score", "")).strip().lower().replace(",", ".") for row in rows]
-    has_scores = any(word not in ("", *VERDICT_WORDS) for word in words)  # then 0 and 1 are scores
-    for row, word in zip(rows, words, strict=True):
-        criterion = BUILT_IN_CRITERIA.get(fold_text(format_compact(row.data.get("criterion"))))
-        choices = PROMPTS[criterion.prompt].choices if criterion else {}
-        if word in choices:
-            row.data["score"] = choices[word]
-            continue
-        is_score = bool(re.fullmatch(NUMBER, word))
-        if is_score:
-            row.data["score"] = float(word)
-        elif not (is_no_rating(word) or word in VERDICT_WORDS):
-            column = row.data.get("rater_column", "score")
-            problems.append(row.report(f"{column}: expected a number, yes or no, got {cut_text(word)}"))
-        if word in VERDICT_WORDS and not (has_scores and is_score):
-            row.data["correct"] = word
-    return [row for row in rows if LEVELS.keys() & row.data.keys()]
-
-
-def is_no_rating(cell: str) -> bool:
-    return cell.strip().lower() in ("", "na", "n/a", "-", "nan", "none", "null")
-
-
-def split_by_rater(row: JsonRow, raters: Sequence[str]) -> list[JsonRow]:
-    rows = []
-    for name in raters:
-        if name in row.data:
-            data = {**row.data, "rater": name, "rater_column": name, "score": row.data[name]}
-            rows.append(row._replace(data=data))
-    return rows
-
-
-def select_rows(raters: Iterable[Rater], criterion: str) -> list[Rater]:
-    """Return those raters who have decided anything by a criterion, with their rows on it."""
-    selected = []
-    for rater in raters:
-        rows = [row for row in rater.rows if row.criterion == criterion]
-        if any(row.correct is not None or row.score is not None for row in rows):
-            selected.append(Rater(rater.name, rater.files, rows))
-    return selected
-
-
-def list_decisions(raters: Iterable[Rater]) -> list[DecisionRow]:
-    return list(flatten(rater.rows for rater in raters))
-
-
-class RatedAnswers:
-    """The answers that judges have rated, by what identifies them, and by each name that rows have."""
-
-    def __init__(self, rows: Sequence[DecisionRow]) -> None:
-        self.by_key: dict[Hashable, DecisionRow] = {}
-        self.by_texts: dict[Texts, dict[Hashable, DecisionRow]] = {}
-        self.rows: dict[str, dict[Hashable, DecisionRow]] = {}
-        for row in sorted(rows, key=attrgetter("is_only_named")):
-            if row.is_only_named and row.names[0] in self.rows:
-                continue  # otherwise a name alone is that of an answer that no other row has
-            first = self.by_key.setdefault(row.key, row)
-            self.by_texts.setdefault(row.texts, {}).setdefault(row.key, first)
-            for name in row.names:
-                self.rows.setdefault(name, {}).setdefault(row.key, first)
-
-    def find(self, row: DecisionRow, *, is_judge: bool) -> list[DecisionRow]:
-        """Return rows of the answers that a row may mean; the row itself if its texts say which.
-
-        An answer's ID alone counts; another ID, which may be a position, only if the question is the same.
-        """
-        is_named = row.answer_id is not None or row.item is not None
-        if not row.names or (row.key in self.by_key and (is_judge or not is_named)):
-            return [row]
-        if row.texts in self.by_texts and not is_named:
-            return list(self.by_texts[row.texts].values())
-        same = self.rows.get(row.names[0], {})
-        if not is_named and row.input is not None:
-            same = {key: other for key, other in same.items() if other.input in (None, row.input)}
-            same = same or {row.key: row}
-        if is_judge and row.answer_id is not None:
-            same = same or {row.key: row}
-        return list(same.values())
-
-
-def identify_rows(
-    rater: Rater, index: RatedAnswers, problems: Problems, *, is_judge: bool
-) -> Iterator[DecisionRow]:
-    """Yield a rater's rows of known answers. One that only names its answer gets its texts and source."""
-    rated: set[tuple[Hashable, str]] = set()  # Systems with equal answers have a rating each.
-    for row in rater.rows:
-        found = index.find(row, is_judge=is_judge)
-        if len(found) > 1:
-            advice = "name one by answer_id, or by system and question_id"
-            text = f"{row.names[0]} is the name of {len(found)} answers: {advice}"
-            problems.append(row.place.report(text))
-        elif found:
-            [answer] = found
-            name = row.names[0] if row.names else ""
-            if answer is not row and (answer.key, name) in rated:
-                problems.append(row.place.report(f"a second rating of {row.names[0]} by {rater.name}"))
-            row.key = answer.key
-            row.texts = answer.texts
-            row.gold_doc_id = index.by_key.get(row.key, row).gold_doc_id
-            row.source = answer.source
-            levels = [None, *LEVEL_SCORES.values()]
-            if row.gold_doc_id is not None and not (is_judge or row.criterion) and row.score not in levels:
-                text = f"score: expected {PROMPTS['rubric'].expected}, got {row.score:g}"
-                problems.append(row.place.report(text))
-            rated.add((row.key, name))
+    lists = [row.data["repeats"] if isinstance(row.data["repeats"], list) else [] for row in rows]
+    n_times = max(map(len, lists), default=0)
+    for row, repeats in zip(rows, lists, strict=True):
+        if not n_times:
             yield row
+        for number in range(n_times):
+            data = {**row.data, "judge_repeat": number + 1}
+            if len(repeats) == n_times:
+                data["score"] = repeats[number]
+                if isinstance(data.get("correct"), bool):
+                    data["correct"] = repeats[number] == 1
+            yield row._replace(data=data)
+
+
+def split_by_rater(rows: Sequence[JsonRow], rater: str, problems: Problems) -> Iterator[JsonRow]:
+    """Yield the rows of a table with what is in a rater's column as the score."""
+    check_columns(rows, {"rater": rater}, problems)
+    for row in rows:
+        yield row._replace(data={**row.data, "rater": rater, "score": find_member(row.data, rater)})
+
+
+# -- From a file's row to a rating
+
+
+def parse_rating(raw: JsonRow, columns: Columns, file: InputFile, judge: str, source: str) -> RatingRow:
+    """Return a row of a file as a rating, which is the judge's if it names no rater. Raises ValueError."""
+    fields = read_fields(raw.data, columns)
+    criterion = fold_text(fields["criterion"])
+    names, texts = identify_answer(fields)
+    value = read_value(fields, criterion)
+    state: Literal["decisions", "left_out", "undecided"] = "decisions"
+    if value is None:
+        state = "undecided"
+    elif fields["decision_method"]:
+        state = "left_out" if fields["decision_method"] in MADE_WITHOUT_JUDGE else "decisions"
+    elif fields["reasoning"] in CERTAIN_REASONS and value in (0, 1):
+        state = "left_out"
+    rater = fold_cell(fields["rater"]) or judge
+    source = fields["source_file"] or fields["run_name"] or source or fields["source"]
+    return RatingRow(
+        rater=f"{rater} #{fields['judge_repeat']}" if fields["judge_repeat"] else rater,
+        criterion="" if criterion in RUBRIC_NAMES else criterion,
+        key=names[0],
+        names=names,
+        texts=texts,
+        source=cut_text(re.sub(r"\.(jsonl?|csv)$", "", source)),
+        document=fields["gold_doc_id"],
+        value=value,
+        state=state,
+        reason=fields["reasoning"],
+        file=file,
+        place=raw._replace(data=None),
+    )
+
+
+def read_fields(row: Fields, columns: Columns) -> dict[str, str]:
+    """Return a row's fields as texts, "" for any other. Those of an answer have the names of `answers`."""
+    item = name_fields(Item, row, columns)
+    gold = item.get("gold", item.get("options"))
+    texts = {"input": item.get("question"), "prediction": item.get("prediction")}
+    texts["gold"] = gold[0] if gold and isinstance(gold, list) else gold
+    fields: dict[str, str] = defaultdict(str)
+    for name, value in {**row, **texts}.items():
+        if not is_missing(value):
+            fields[re.sub(r"[\s-]+", "_", name.strip().lower())] = format_compact(value)
+    return fields
+
+
+def read_value(fields: Mapping[str, str], criterion: str) -> float | None:
+    """Return a row's verdict as a bool, or else its score; yes or no as a score is a verdict."""
+    if fields["failure"]:
+        return None
+    if fields["correct"]:
+        return parse_verdict(fields["correct"])
+    word = fields["score"].strip().casefold().replace(",", ".")  # some write a comma for the decimal point
+    built_in = BUILT_IN_CRITERIA.get(criterion)
+    choices = PROMPTS[built_in.prompt].choices if built_in else {}
+    if not word or word in choices:
+        return choices.get(word)
+    if re.fullmatch(NUMBER, word) and abs(float(word)) <= MAX_RATING:
+        return float(word)
+    if word not in VERDICT_WORDS:
+        raise ValueError(f"score: expected a number, yes or no, got {cut_text(fields['score'])}")
+    return VERDICT_WORDS[word]
+
+
+def identify_answer(fields: Mapping[str, str]) -> tuple[list[Hashable], Texts]:
+    """Return what a rated answer may be called, and the texts that describe it. Raises ValueError.
+
+    The first name is its key: the answer_id; without one question, gold answer and answer, with the system
+    if that is given; without these an ID, with the submission and system if they are given.
+    """
+    submission = fold_cell(fields["submission"])
+    owner = join_folder(submission, fold_cell(fields["system"]))
+    ids = [fold_cell(fields[name]) for name in ("item", "id", "question_id") if fields[name]]
+    texts: Texts = tuple((name, fields[name]) for name in ("input", "gold", "prediction"))
+    names: list[Hashable] = [fold_cell(fields["answer_id"])] if fields["answer_id"] else []
+    has_texts = bool(fields["input"] and (fields["gold"] or fields["prediction"]))
+    if has_texts:
+        names += [(*texts, ("system", owner)), texts] if owner else [texts]
+    names += [f"{name}/{given}" for name in (owner, submission) if name for given in ids]
+    names += ids
+    if not names:
+        expected = "answer_id, question and prediction, item, id or question_id"
+        found = shorten_names([name for name, text in fields.items() if text])
+        raise ValueError(f"what was judged is missing or blank: expected {expected}, found {found}")
+    if has_texts:
+        return names, texts
+    if owner and ids:
+        return names, (("question_id", ids[0]), ("system", owner))
+    return names, (("item", str(names[0])),)
+
+
+def match_people(
+    people: Iterable[RatingRow], judges: Iterable[RatingRow], problems: Problems
+) -> tuple[list[RatingRow], list[str]]:
+    """Return people's ratings of judged answers, with the answer's key, and what they call others.
+
+    People may call an answer by any of its names.
+    """
+    index: dict[Hashable, dict[Hashable, RatingRow]] = defaultdict(dict)
+    for row in judges:
+        for name in row.names:
+            index[row.criterion, name].setdefault(row.key, row)
+    known = []
+    unknown = []
+    rated = set()
+    for row in people:
+        found = index.get((row.criterion, row.key), {})
+        if row.value is None:
+            known.append(row)  # it is only counted
+        elif not found:
+            unknown.append(row.show())
+        elif len(found) > 1 and row.key not in found:
+            advice = "name one by answer_id, or by system and question_id"
+            text = f"{row.show()} is the name of {len(found)} answers: {advice}"
+            problems.append(row.place.report(text))
+        else:
+            answer = found.get(row.key) or next(iter(found.values()))
+            if answer.document and not row.criterion and row.value not in LEVEL_SCORES.values():
+                text = f"score: expected {PROMPTS['rubric'].expected}, got {row.value:g}"
+                problems.append(row.place.report(text))
+            rating = (row.rater, row.criterion, row.source, row.key)
+            if rating in rated and isinstance(row.key, str):
+                problems.append(row.place.report(f"a second rating of {row.key} by {row.rater}"))
+            rated.add(rating)
+            known.append(row._replace(key=answer.key, texts=answer.texts, document=answer.document))
+    return known, unknown
+
+
+def count_all(rows: Iterable[RatingRow]) -> list[RatingRow]:
+    """Return ratings of which none is left out since it needed no judge."""
+    return [row if row.value is None else row._replace(state="decisions") for row in rows]
 
 
 # -- Comparing
 
 
-def compare_raters(rated: RatedCriterion, options: AgreementOptions) -> CriterionAgreement:
-    read_verdicts_as_scores([*rated.judges, *rated.people])
-    kind = choose_kind([*rated.judges, *rated.people])
-    keeps_all = options.all_decisions
-    judges = [rater.select_decisions(kind, keeps_unjudged=keeps_all) for rater in rated.judges]
-    people = [rater.select_decisions(kind, keeps_unjudged=True) for rater in rated.people]
+def group_raters(rows: Iterable[RatingRow], criterion: str) -> dict[str, list[RatingRow]]:
+    """Return the rows of each rater who decided anything by a criterion."""
+    raters = defaultdict(list)
+    for row in rows:
+        if row.criterion == criterion:
+            raters[row.rater].append(row)
+    return {name: own for name, own in raters.items() if any(row.value is not None for row in own)}
+
+
+def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, Any]:
+    """Return how far raters agree by a criterion, as the results have it."""
+    kind = find_kind([*flatten(judges.values()), *flatten(people.values())])
     items = collect_items(judges, kind)
+    names = list(judges)
+    by_source: dict[str, list[RatedItem]] = defaultdict(list)
+    for item in sorted(items, key=attrgetter("source")):
+        by_source[item.source].append(item)
     sources = {}
-    names = sorted({item.source for item in items})
-    for name in names if len(names) > 1 else ():
-        sources[name] = measure_group(judges, [item for item in items if item.source == name], kind)
-    apart = list_disagreements(items)
-    return CriterionAgreement(
-        criterion=rated.name,
-        kind=kind,
-        judges=judges,
-        compared=[*judges, *([join_people(people)] if people else [])],
-        apart=apart,
-        shown=apart[: max(0, options.samples)],
-        among_judges=measure_group(judges, items, kind),
-        sources=sources,
-        with_people=compare_people(judges, people, kind) if people else Agreement({}, {}, {}),
-        among_people=measure_group(people, collect_items(people, kind), kind) if len(people) > 1 else None,
-    )
+    for source, own in by_source.items() if len(by_source) > 1 else ():
+        sources[source] = measure_group(names, own, kind)
+    apart = [item for item in items if len(set(item.known)) > 1]
+    apart.sort(key=lambda item: statistics.pvariance(item.known), reverse=True)  # the most evenly split first
+    apart.sort(key=lambda item: max(item.known) - min(item.known), reverse=True)
+    block: dict[str, Any] = {
+        "compared": kind,
+        "clusters": name_clusters(items),
+        "judges": list(itertools.starmap(describe_rater, judges.items())),
+        "all": measure_group(names, items, kind),
+        "sources": sources,
+        "items_apart": len(apart),
+        "disagreements": [build_disagreement(names, item) for item in apart[:n_shown]],
+    }
+    if people:
+        block["people"] = compare_people(judges, people, kind)
+    return block
 
 
-def read_verdicts_as_scores(raters: Sequence[Rater]) -> None:
-    """Give yes and no the scores 1 and 0 if these are the scores of the others."""
-    rows = list_decisions(raters)
-    if {row.score for row in rows} - {None} in ({0}, {1}, {0, 1}):
-        for row in rows:
-            if row.score is None and row.correct is not None:
-                row.score = float(row.correct)
+def find_kind(rows: Sequence[RatingRow]) -> str:
+    """Return what all raters gave. Scores of 0 and 1 alone are verdicts if anybody said yes or no."""
+    with_verdicts = {row.rater: row for row in rows if isinstance(row.value, bool)}
+    scored = [row for row in rows if row.value is not None and not isinstance(row.value, bool)]
+    scores = {row.value for row in scored}
+    if len(scores) > MAX_RATING_VALUES:
+        text = f"there are {len(scores)} different scores, more than {MAX_RATING_VALUES}: round them"
+        raise UsageError(text)
+    if with_verdicts and not scores <= {0, 1}:
+        with_scores = shorten_names(list(dict.fromkeys(row.rater for row in scored)))
+        who = f"yes or no by {shorten_names(list(with_verdicts))}, scores by {with_scores}"
+        raise UsageError(f"verdicts and scores cannot be compared: {who}")
+    return "correct" if with_verdicts else "score"
 
 
-def choose_kind(raters: Sequence[Rater]) -> str:
-    """Return what all raters gave: verdicts, or scores. Raises UsageError if they gave different things."""
-    found = []
-    for kind in LEVELS:
-        lacking = [rater.name for rater in raters if all(getattr(row, kind) is None for row in rater.rows)]
-        if not lacking:
-            return kind
-        found.append(f"no {kind} by {shorten_names(lacking)}")
-    raise UsageError(f"verdicts and scores cannot be compared: {', '.join(found)}")
+def describe_rater(name: str, rows: Iterable[RatingRow]) -> dict[str, Any]:
+    states = Counter(row.state for row in rows)
+    return {
+        "judge": name,
+        "decisions": states["decisions"],
+        "left_out": states["left_out"],
+        "undecided": states["undecided"],
+        "files": [file.build_block() for file in dict.fromkeys(row.file for row in rows)],
+    }
 
 
-def join_people(people: Sequence[Rater]) -> Rater:
-    name = people[0].name if len(people) == 1 else "people"
-    counts = {what: sum(rater.counts[what] for rater in people) for what in people[0].counts}
-    return Rater(name, people[0].files, list_decisions(people), counts)
-
-
-def collect_items(raters: Sequence[Rater], kind: str) -> list[RatedItem]:
+def collect_items(raters: Raters, kind: str) -> list[RatedItem]:
     """Return each item once. Those of several sources are told apart if all of these raters name them."""
-    by_source = all(row.source for row in list_decisions(raters))
-    items: dict[Hashable, RatedItem] = {}
-    for index, rater in enumerate(raters):
-        for row in rater.rows:
-            source = row.source if by_source else ""
-            new = RatedItem(source, row.texts, row.key, row.cluster, [None] * len(raters), [""] * len(raters))
-            item = items.setdefault((source, row.key), new)
-            rating = getattr(row, kind)
-            if item.ratings[index] not in (None, rating):
-                item.contradicted.add(index)
-            item.ratings[index] = rating
-            item.reasons[index] = item.reasons[index] or row.reasoning
-    for item in items.values():
-        for index in item.contradicted:
-            item.ratings[index] = None
-    return list(items.values())
+    counted = {name: [row for row in rows if row.state == "decisions"] for name, rows in raters.items()}
+    by_source = all(row.source for row in flatten(counted.values()))
+    rows_of: dict[tuple[str, Hashable], dict[str, list[RatingRow]]] = {}
+    for name, rows in counted.items():
+        for row in rows:
+            by_rater = rows_of.setdefault((row.source if by_source else "", row.key), defaultdict(list))
+            by_rater[name].append(row)
+    items = []
+    for (source, key), by_rater in rows_of.items():
+        first = next(flatten(by_rater.values()))
+        item = RatedItem(source, key, first.texts, first.cluster, [], [], [])
+        for name in raters:
+            rows = by_rater.get(name, [])
+            values = {bool(row.value) if kind == "correct" else row.value for row in rows}
+            item.contradicted.append(len(values) > 1)
+            item.ratings.append(values.pop() if len(values) == 1 else None)
+            item.reasons.append(next((row.reason for row in rows if row.reason), ""))
+        items.append(item)
+    return items
 
 
-def measure_group(judges: Sequence[Rater], items: Sequence[RatedItem], kind: str) -> Agreement:
-    """Measure how far all judges agree, and each two of them. `items` have the ratings of these judges."""
+def build_disagreement(judges: Sequence[str], item: RatedItem) -> dict[str, Any]:
+    decisions = {}
+    reasoning = {}
+    for name, rating, reason in zip(judges, item.ratings, item.reasons, strict=True):
+        if rating is not None:
+            decisions[name] = rating
+            reasoning[name] = reason
+    return {"source": item.source, **dict(item.texts), "decisions": decisions, "reasoning": reasoning}
+
+
+def measure_group(raters: Sequence[str], items: Sequence[RatedItem], kind: str) -> dict[str, Any]:
+    """Measure how far all raters agree, and each two of them. `items` have the ratings of these raters."""
     complete = [item for item in items if None not in item.ratings]
     several = [item for item in items if len(item.known) > 1]
-    [fleiss] = measure_ratings(complete, "nominal", correction=0)
-    [alpha] = measure_ratings(several, LEVELS[kind][1], correction=1)
-    pairs = []
-    for first, second in itertools.combinations(range(len(judges)), 2):
-        names = {"judge": judges[first].name, "with": judges[second].name}
-        pairs.append(Agreement(names, *compare_pairs(items, [(first, second)], kind, "agreement")))
     counts = {
+        "alpha_level": LEVELS[kind][1],
         "items": len(items),
-        "contradicted": sum(bool(item.contradicted) for item in items),
+        "contradicted": sum(any(item.contradicted) for item in items),
         "items_of_all": len(complete),
         "items_of_several": len(several),
     }
-    means = {"fleiss_kappa": fleiss, "krippendorff_alpha": alpha}
-    return Agreement({"alpha_level": LEVELS[kind][1]}, counts, means, pairs)
+    means = {
+        "fleiss_kappa": measure_ratings(complete, "nominal", correction=0),
+        "krippendorff_alpha": measure_ratings(several, LEVELS[kind][1], correction=1),
+    }
+    pairs = []
+    for pair in itertools.combinations(range(len(raters)), 2):
+        names = {"judge": raters[pair[0]], "with": raters[pair[1]]}
+        pair_counts, pair_means = compare_first([item.select(pair) for item in items], kind, "agreement")
+        pairs.append(build_means_row({**names, **pair_counts}, pair_means))
+    return {**build_means_row(counts, means), "pairs": pairs}
 
 
-def compare_pairs(
-    items: Iterable[RatedItem], pairs: Sequence[tuple[int, int]], kind: str, rate: str
-) -> tuple[dict[str, int], dict[str, Mean]]:
-    """Compare pairs of raters on what both have rated, as one. `rate` names the share of equal ratings."""
+def build_means_row(counts: dict[str, Any], means: Mapping[str, Mean]) -> dict[str, Any]:
+    values = {name: mean.value for name, mean in means.items()}
+    intervals = {name: mean.interval for name, mean in means.items()}
+    reasons = {name: mean.reason for name, mean in means.items() if mean.reason}
+    return {**counts, "ci95": intervals, **values, "ci95_reason": reasons}
+
+
+def name_clusters(items: Iterable[RatedItem]) -> str:
+    return "documents" if any(item.cluster[0] == "document" for item in items) else "questions"
+
+
+def measure_ratings(rated: Sequence[RatedItem], level: str, correction: int | None = None) -> Mean:
+    ratings = [item.ratings for item in rated]
+    clusters = [item.cluster for item in rated]
+    return measure_coefficient(ratings, clusters, name_clusters(rated), level, correction)
+
+
+def compare_first(items: Iterable[RatedItem], kind: str, rate: str) -> tuple[dict[str, Any], dict[str, Mean]]:
+    """Compare the first rater with each other one. `rate` is the name of the share of equal ratings."""
     rated = []
     n_contradicted = 0
-    for item, pair in itertools.product(items, pairs):
-        missing = {index for index in pair if item.ratings[index] is None}
-        if not missing:
-            rated.append(msgspec.structs.replace(item, ratings=[item.ratings[index] for index in pair]))
-        elif missing <= item.contradicted:
-            n_contradicted += 1
+    for item in items:
+        for index in range(1, len(item.ratings)):
+            pair = item.select((0, index))
+            if None not in pair.ratings:
+                rated.append(pair)
+            elif pair.ratings.count(None) == sum(pair.contradicted):
+                n_contradicted += 1
+    clusters = [item.cluster for item in rated]
     values = np.array([item.ratings for item in rated], np.float64).reshape(-1, 2)
-    widths = {rate: 0.0}
-    if values.max(initial=0) > 1:  # from 0 to 1 all ratings are within 1
-        widths[f"{rate}_within_1"] = 1.0
-    estimates = measure_ratings(rated, LEVELS[kind][0], widths.values())
+    gaps = values[:, 0] - values[:, 1]
     counts = {
         "items": len({(item.source, item.key) for item in rated}),
         "ratings": len(rated),
-        "questions": len({item.cluster for item in rated}),
+        "questions": len(set(clusters)),
         "contradicted": n_contradicted,
     }
     if rate == "accuracy":
-        counts["too_kind"] = int((values[:, 0] > values[:, 1]).sum())
-        counts["too_strict"] = int((values[:, 0] < values[:, 1]).sum())
-    return counts, dict(zip([*widths, "kappa"], estimates, strict=True))
+        counts |= {"too_kind": int((gaps > 0).sum()), "too_strict": int((gaps < 0).sum())}
+    widths = {rate: 0}
+    if values.max(initial=0) > 1:  # from 0 to 1 all ratings are within 1
+        widths[f"{rate}_within_1"] = 1
+    means = {}
+    for name, width in widths.items():
+        is_near = (abs(gaps) <= width + 1e-9).astype(float)
+        means[name] = compute_mean(make_sample(is_near.tolist(), clusters), SHARE)
+    return counts, {**means, "kappa": measure_ratings(rated, LEVELS[kind][0])}
 
 
-def measure_ratings(
-    rated: Sequence[RatedItem],
-    level: str,
-    widths: Iterable[float] = (),
-    correction: int | None = None,
-) -> Iterator[Mean]:
-    """Yield the shares of pairs of ratings that differ by no more than each width, and the coefficient."""
-    clusters = [item.cluster for item in rated]
-    encoded = encode_ratings((item.ratings for item in rated), clusters)
-    n_values = len(encoded.values)
-    if n_values > MAX_RATING_VALUES:
-        raise UsageError(f"there are {n_values} different scores, more than {MAX_RATING_VALUES}: round them")
-    for width in widths:
-        shares = []
-        for item in rated:
-            gaps = [abs(first - second) for first, second in itertools.combinations(item.known, 2)]
-            shares.append(sum(gap <= width + 1e-9 for gap in gaps) / len(gaps))
-        yield compute_mean(make_sample(shares, clusters), SHARE)
-    has_documents = any(item.cluster[0] == "document" for item in rated)
-    yield measure_coefficient(encoded, level, "documents" if has_documents else "questions", correction)
+# -- Judges and people
 
 
-def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) -> Agreement:
+def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
     """Compare each judge, and then votes, with people: with each rating that one of them gave."""
     n = len(judges)
-    items = collect_items([*judges, *people], kind)
-    known = [item for item in items if set(item.ratings[n:]) != {None}]
-    name = join_people(people).name
+    of_people = range(n, n + len(people))
+    name = next(iter(people)) if len(people) == 1 else "people"
+    renamed = {f"{person} (people)": rows for person, rows in people.items()}  # a judge may have this name
+    items = collect_items({**judges, **renamed}, kind)
+    known = [item for item in items if item.select(of_people).known]
     compared = []
-    for index, judge in enumerate(judges):
-        pairs = [(index, person) for person in range(n, n + len(people))]
-        names = {"judge": judge.name, "with": name}
-        counts, means = compare_pairs(items, pairs, kind, "accuracy")
-        further_counts, further_means = measure_people(judge, index, items, n, kind)
-        compared.append(Agreement(names, counts | further_counts, means | further_means))
-    for vote in ("majority", "unanimous") if n > 1 else ():
-        compared.append(compare_vote({"judge": vote, "with": name}, known, n, kind))
-    n_without_judge = sum(set(item.ratings[:n]) == {None} for item in known)
-    counts = {"items": len(known), "items_without_judge": n_without_judge}
-    return Agreement({"judge": name}, counts, {}, compared)
-
-
-def measure_people(
-    judge: Rater, index: int, items: Sequence[RatedItem], n_judges: int, kind: str
-) -> tuple[dict[str, Any], dict[str, Mean]]:
-    """Compare a judge's scores with people's mean on each item, and estimate what people would give all."""
-    labels: dict[Hashable, list[float]] = {}
-    ratings = []  # of the judge and of each of the people
-    gaps = []
-    clusters = []
-    for item in items:
-        score, *given = item.ratings[index], *item.ratings[n_judges:]
-        ratings.append([score, *given])
-        known = [rating for rating in given if rating is not None]
-        if known:
-            labels[item.source, item.key] = known
-        if known and score is not None:
-            gaps.append(math.fsum(known) / len(known) - score)
-            clusters.append(item.cluster)
-    by_source = any(item.source for item in items)
-    keys = [(row.source if by_source else "", row.key) for row in judge.rows]
-    counted = Counter(flatten(labels[key] for key in dict.fromkeys(keys) if key in labels))
-    common = counted.most_common(1)[0] if counted else None
-    raters = list(zip(*ratings, strict=True))
-    counts: dict[str, Any] = {
-        "krippendorff_alpha": krippendorff_alpha(raters, LEVELS[kind][1]) if gaps else None,
-        "raters": sum(set(given) != {None} for given in raters[1:]),
-        "answers_judged": len(judge.rows) + len(judge.certain),
-        "most_common_label": common[0] if common else None,
-        "most_common_label_share": common[1] / counted.total() if common else None,
-        "judge_weight": None,
+    for index, (judge, rows) in enumerate(judges.items()):
+        own = [item.select((index, *of_people)) for item in items]
+        counts, means = compare_first(own, kind, "accuracy")
+        more_counts, more_means = measure_people(rows, own, kind)
+        names = {"judge": judge, "with": name}
+        compared.append(build_means_row({**names, **counts, **more_counts}, means | more_means))
+    votes = ("majority", "unanimous") if n > 1 else ()
+    block = {
+        **describe_rater(name, list(flatten(people.values()))),
+        "items": len(known),
+        "items_without_judge": sum(not item.select(range(n)).known for item in known),
+        "judges": compared,
+        "votes": [compare_vote({"judge": vote, "with": name}, known, n, kind) for vote in votes],
     }
-    if not gaps:
-        return counts, dict.fromkeys(("people_minus_judge", "people_mean"), NO_MEAN)
-    scores = [float(getattr(row, kind)) for row in judge.rows]
-    bounds = find_scale([*scores, *counted], kind)
-    lowest, highest = bounds or (-math.inf, math.inf)
-    interval = compute_mean_interval(make_sample(gaps, clusters), lowest - highest, highest - lowest)
-    human = list_drawn_labels(judge.rows, keys, labels)
-    corrected = corrected_mean(scores, human, [row.cluster for row in judge.rows], bounds=bounds)
-    counts["judge_weight"] = corrected.lambda_
-    return counts, {
-        "people_minus_judge": Mean(compute_average(gaps), interval, len(gaps)),
-        "people_mean": add_certain(corrected, len(scores), judge.certain),
-    }
+    if len(people) > 1:
+        block["among_people"] = measure_group(list(people), collect_items(people, kind), kind)
+    return block
 
 
-def add_certain(corrected: CorrectedMean, n: int, certain: Sequence[float]) -> Mean:
-    """Return people's mean of `n` answers and of those whose score is certain."""
-    n_all = n + len(certain)
-    estimate, low, high = [
-        value if value is None else (value * n + sum(certain)) / n_all for value in corrected[:3]
-    ]
-    ends = None if low is None or high is None else Interval(low, high)
-    return Mean(estimate, ends, n_all)
-
-
-def list_drawn_labels(
-    rows: Sequence[DecisionRow], keys: Sequence[Hashable], labels: Mapping[Hashable, Sequence[float]]
-) -> list[float | None]:
-    """Return people's mean score of each row; None without one, and for copies that were not drawn.
-
-    A row may be one of several equal answers. People label the copy that was drawn, and the others are no
-    random sample.
-    """
-    draws: dict[Hashable, str] = {}
-    for key, row in zip(keys, rows, strict=True):
-        if key in labels:
-            draws[key] = min(draws.get(key, row.draw), row.draw)
-    last_draw = max(draws.values(), default="")
-    human: list[float | None] = []
-    for key, row in zip(keys, rows, strict=True):
-        is_drawn = key in labels and row.draw <= last_draw
-        human.append(compute_average(labels[key]) if is_drawn else None)
-    return human
-
-
-def find_scale(ratings: Collection[float], kind: str) -> ScoreRange | None:
-    """Return the ends of the scale: shares and verdicts are from 0 to 1, others levels from 1 to 5."""
-    if kind == "correct" or (min(ratings) >= 0 and max(ratings) <= 1):
-        return 0, 1
-    levels = (min(LEVEL_SCORES.values()), TOP_SCORE)
-    return levels if min(ratings) >= levels[0] and max(ratings) <= levels[1] else None
-
-
-def describe_reliability(pair: Agreement, *, is_grade: bool) -> list[str]:
-    """Return what it means, also for grades, if judge and people hardly agree, or one is kinder."""
-    lines = []
-    kappa = pair.means["kappa"]
-    exact = pair.means["accuracy"].value or 0
-    common = pair.counts["most_common_label_share"] or 0
-    if kappa.value is not None and kappa.value < MIN_KAPPA:
-        if kappa.interval and kappa.interval.high < MIN_KAPPA and exact <= MAX_LABEL_SHARE:
-            lines.append(f"Kappa is below {MIN_KAPPA}: the judge's scores alone are no basis for grades.")
-        else:
-            shown = format_interval(MeanCell(kappa.value, kappa.interval, 2))
-            lines.append(f"Kappa {shown}: cannot tell yet, label more.")
-    if common > MAX_LABEL_SHARE:
-        alike = f"{common:.0%} of people's labels are {pair.counts['most_common_label']:g}"
-        lines.append(f"{alike}: kappa tells little then; exact agreement is {exact:.0%}.")
-    alpha = pair.counts["krippendorff_alpha"]
-    if alpha is not None:
-        lines.append(f"Krippendorff's alpha of judge and people: {alpha:.2f}.")
-    gap = pair.means["people_minus_judge"]
-    if gap.value is None:
-        return lines
-    is_strict = gap.value > 0
-    points = abs(gap.value) * 100 * ANSWER_WEIGHT / TOP_SCORE
-    shift = f"On average the judge is {abs(gap.value):.2f} {'lower' if is_strict else 'higher'} than people"
-    lines.append(f"{shift}: {points:.1f} of 100 points of a grade." if is_grade else f"{shift}.")
-    low, high = gap.interval or (0, 0)
-    if is_grade and abs(gap.value) > MAX_SHIFT and (low > 0 or high < 0):
-        lines.append(f"The judge is too {'strict' if is_strict else 'kind'} to grade by its scores alone.")
-    weight = format_number(pair.counts["judge_weight"], 2)
-    of_all = f"of all {pair.counts['answers_judged']} judged answers"
-    lines.append(f"People's mean: {of_all}, from its scores (weight {weight}) and the labels.")
-    return lines
-
-
-def compare_vote(names: dict[str, str], known: Iterable[RatedItem], n_judges: int, kind: str) -> Agreement:
+def compare_vote(
+    names: dict[str, str], items: Iterable[RatedItem], n_judges: int, kind: str
+) -> dict[str, Any]:
     """Compare the vote on each item with people: of more than half of two judges or more, or of all."""
     is_majority = names["judge"] == "majority"
     voted = []
     left_out = {"left_out": 0, "fewer_judges": 0}
-    for item in known:
-        given = [rating for rating in item.ratings[:n_judges] if rating is not None]
+    for item in items:
+        given = item.select(range(n_judges)).known
         [(winner, count)] = Counter(given).most_common(1) or [(0.0, 0)]
         is_won = 2 * count > len(given) if is_majority else count == len(given)
         if len(given) < (2 if is_majority else n_judges):
@@ -12686,61 +10361,193 @@ def compare_vote(names: dict[str, str], known: Iterable[RatedItem], n_judges: in
         elif not is_won:
             left_out["left_out"] += 1
         else:
-            voted.append(msgspec.structs.replace(item, ratings=[winner, *item.ratings[n_judges:]]))
-    pairs = [(0, place) for place in range(1, max((len(item.ratings) for item in voted), default=0))]
-    counts, means = compare_pairs(voted, pairs, kind, "accuracy")
-    return Agreement(names, left_out | counts, means)
+            ratings = [winner, *item.ratings[n_judges:]]
+            contradicted = [False, *item.contradicted[n_judges:]]
+            voted.append(item._replace(ratings=ratings, contradicted=contradicted))
+    counts, means = compare_first(voted, kind, "accuracy")
+    return build_means_row({**names, **left_out, **counts}, means)
 
 
-def list_disagreements(items: Iterable[RatedItem]) -> list[RatedItem]:
-    """Return the items that judges rate differently: the widest apart first, then the most evenly split."""
-    apart = [item for item in items if len(set(item.known)) > 1]
-    apart.sort(key=lambda item: statistics.pvariance(item.known), reverse=True)
-    return sorted(apart, key=lambda item: max(item.known) - min(item.known), reverse=True)
+def measure_people(
+    judged: Iterable[RatingRow], items: Sequence[RatedItem], kind: str
+) -> tuple[dict[str, Any], dict[str, Mean]]:
+    """Compare the scores of a judge, the first rater of the items, with those of people."""
+    labels: Counter[float] = Counter()
+    for item in items:
+        if item.ratings[0] is not None or item.contradicted[0]:
+            labels.update(rating for rating in item.ratings[1:] if rating is not None)
+    common = labels.most_common(1)
+    scores = [row.value for row in judged if row.state == "decisions" and row.value is not None]
+    gap = measure_gap(items, find_scale([*scores, *labels]))
+    raters = list(zip(*(item.ratings for item in items), strict=True))
+    counts: dict[str, Any] = {
+        "krippendorff_alpha": krippendorff_alpha(raters, LEVELS[kind][1]) if gap.n else None,
+        "raters": sum(set(given) != {None} for given in raters[1:]),
+        "most_common_label": common[0][0] if common else None,
+        "most_common_label_share": common[0][1] / labels.total() if common else None,
+    }
+    return counts, {"people_minus_judge": gap}
+
+
+def measure_gap(items: Iterable[RatedItem], bounds: ScoreRange | None) -> Mean:
+    """Measure how much more people give on average than the first rater of the items."""
+    gaps = []
+    clusters = []
+    for item in items:
+        score = item.ratings[0]
+        given = [rating for rating in item.ratings[1:] if rating is not None]
+        if given and score is not None:
+            gaps.append(math.fsum(given) / len(given) - score)
+            clusters.append(item.cluster)
+    if not gaps:
+        return NO_MEAN
+    lowest, highest = bounds or (-math.inf, math.inf)
+    interval = compute_mean_interval(make_sample(gaps, clusters), lowest - highest, highest - lowest)
+    return Mean(compute_average(gaps), interval, len(gaps))
+
+
+def find_scale(ratings: Collection[float]) -> ScoreRange | None:
+    """Return the ends of the scale: shares and verdicts are from 0 to 1, others levels from 1 to 5."""
+    for lowest, highest in ((0, 1), (min(LEVEL_SCORES.values()), TOP_SCORE)):
+        if all(lowest <= rating <= highest for rating in ratings):
+            return lowest, highest
+    return None
 
 
 # -- Reports
 
 
-def build_group_part(title: str, group: Agreement) -> Part:
-    cells = [MeanCell(mean.value, mean.interval, 2) for mean in group.means.values()]
-    fleiss, alpha = map(format_interval, cells)
-    lines = [f"Fleiss' kappa of the {group.counts['items_of_all']} items that all judged: {fleiss}"]
-    of_several = f"of the {group.counts['items_of_several']} items that several judged"
-    lines.append(f"Krippendorff's {group.names['alpha_level']} alpha {of_several}: {alpha}")
-    pairs = [(" - ".join(pair.names.values()), pair) for pair in group.pairs]
-    return build_pairs_part(title, ["Pair", "Items"], pairs, lines)
+def list_agreement_parts(comparisons: Mapping[str, dict[str, Any]], *, is_page: bool = False) -> list[Part]:
+    parts = []
+    for criterion, block in comparisons.items():
+        suffix = f", by {criterion}" if criterion else ""
+        parts.append(build_raters_part(block, suffix))
+        if block["all"]["pairs"]:
+            parts.append(build_group_part(f"All items{suffix}", block["all"]))
+        for source, group in block["sources"].items():
+            if group["items_of_several"]:
+                parts.append(build_group_part(f"Source: {source}", group)._replace(name=source))
+        if "people" in block:
+            is_grade = block["clusters"] == "documents" and not criterion
+            parts.append(build_people_part(block["people"], suffix, is_grade=is_grade))
+        if "among_people" in block.get("people", {}):
+            parts.append(build_group_part("People among themselves", block["people"]["among_people"]))
+        lines = [describe_disagreement(row, is_page=is_page) for row in block["disagreements"]]
+        title = f"Disagreements: {len(lines)} of {block['items_apart']}, the widest first{suffix}"
+        parts.append(Part(title, lines=lines))
+    return parts
+
+
+def build_raters_part(block: Mapping[str, Any], suffix: str) -> Part:
+    rows: list[list[Cell]] = []
+    for row in (*block["judges"], *([block["people"]] if "people" in block else [])):
+        counts = [row[name] for name in ("decisions", "left_out", "undecided")]
+        rows.append([row["judge"], *counts, len(row["files"])])
+    clusters = block["clusters"].replace("documents", "gold documents")
+    weights = " with quadratic weights" if block["compared"] == "score" else ""
+    lines = [
+        f"{IN_BRACKETS}, from {MIN_CLUSTERS} {clusters} on: by {clusters}; of coefficients a bootstrap.",
+        f"Kappa is Cohen's{weights}.",
+    ]
+    header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
+    return Part(f"Agreement between judges{suffix}", header, rows, lines)
+
+
+def build_group_part(title: str, group: Mapping[str, Any]) -> Part:
+    pairs = [(f"{pair['judge']} - {pair['with']}", pair) for pair in group["pairs"]]
+    fleiss = format_value(group, "fleiss_kappa")
+    alpha = format_value(group, "krippendorff_alpha")
+    of_several = f"of the {group['items_of_several']} items that several judged"
+    lines = [
+        f"Fleiss' kappa of the {group['items_of_all']} items that all judged: {fleiss}",
+        f"Krippendorff's {group['alpha_level']} alpha {of_several}: {alpha}",
+    ]
+    return build_pairs_part(title, "Pair", ("items",), pairs, lines)
+
+
+def build_people_part(people: Mapping[str, Any], suffix: str, *, is_grade: bool) -> Part:
+    name = f"{people['judge']}{suffix}"
+    lines = [f"Of {people['items']} items {people['items_without_judge']} have no judge's decision."]
+    for row in people["judges"]:
+        lines += prefix_lines(row["judge"], describe_reliability(row, is_grade=is_grade))
+    pairs = [(row["judge"], row) for row in (*people["judges"], *people["votes"])]
+    counts = ("items", "ratings", "too_kind", "too_strict")
+    part = build_pairs_part(f"Compared with people: {name}", "Judge", counts, pairs, lines)
+    return part._replace(name=name)
+
+
+def describe_reliability(row: Mapping[str, Any], *, is_grade: bool) -> list[str]:
+    """Return what it means, also for grades, if judge and people hardly agree, or one is kinder."""
+    lines = []
+    kappa = row["kappa"]
+    interval = row["ci95"]["kappa"]
+    common = row["most_common_label_share"] or 0
+    if common > MAX_LABEL_SHARE:
+        alike = f"{common:.0%} of people's labels are {row['most_common_label']:g}"
+        lines.append(f"{alike}: kappa tells little then; exact agreement is {row['accuracy'] or 0:.0%}.")
+    elif kappa is not None and kappa < MIN_KAPPA:
+        if interval and interval.high < MIN_KAPPA:
+            lines.append(f"Kappa is below {MIN_KAPPA}: the judge's scores alone are no basis for grades.")
+        else:
+            lines.append(f"Kappa {format_value(row, 'kappa')}: cannot tell yet, label more.")
+    gap = row["people_minus_judge"]
+    if gap is None:
+        return lines
+    points = abs(gap) * 100 * ANSWER_WEIGHT / TOP_SCORE
+    shift = f"On average the judge is {abs(gap):.2f} {'lower' if gap > 0 else 'higher'} than people"
+    lines.append(f"{shift}: {points:.1f} of 100 points of a grade." if is_grade else f"{shift}.")
+    low, high = row["ci95"]["people_minus_judge"] or (0, 0)
+    if is_grade and abs(gap) > MAX_SHIFT and (low > 0 or high < 0):
+        lines.append(f"The judge is too {'strict' if gap > 0 else 'kind'} to grade by its scores alone.")
+    return lines
 
 
 def build_pairs_part(
-    title: str, header: list[str], pairs: Iterable[tuple[str, Agreement]], lines: list[str]
+    title: str, heading: str, counts: Sequence[str], pairs: Sequence[tuple[str, Fields]], lines: Sequence[str]
 ) -> Part:
-    rows: list[MeansRow] = []
+    shown = [name for name in AGREEMENT_TITLES if any(row.get(name) is not None for _, row in pairs)]
+    rows: list[list[Cell]] = []
     notes = []
-    for name, pair in pairs:
-        counts = [pair.counts[heading.lower().replace(" ", "_")] for heading in header[1:]]
-        rows.append(([name, *map(str, counts)], pair.means))
-        kappa = pair.means["kappa"]
-        if kappa.value is None:
-            notes.append(f"{name}: no kappa: {kappa.reason}")
-        elif kappa.reason and pair.counts["questions"] >= MIN_CLUSTERS:
-            notes.append(f"{name}: no interval of kappa: {kappa.reason}")
-        n_contradicted = pair.counts["contradicted"]
-        if n_contradicted:
-            notes.append(f"{name}: left out, since equal items were decided differently: {n_contradicted}")
-        if "left_out" in pair.counts:
+    for name, row in pairs:
+        rows.append([name, *(row[count] for count in counts), *(format_value(row, mean) for mean in shown)])
+        if "kappa" in row["ci95_reason"]:
+            what = "interval of kappa" if row["kappa"] is not None else "kappa"
+            notes.append(f"{name}: no {what}: {row['ci95_reason']['kappa']}")
+        if row["contradicted"]:
+            text = "left out, since equal items were decided differently"
+            notes.append(f"{name}: {text}: {row['contradicted']}")
+        if "left_out" in row:
             why = "tied" if name == "majority" else "not unanimous"
-            counted = f"{why} {pair.counts['left_out']}, with fewer judges {pair.counts['fewer_judges']}"
+            counted = f"{why} {row['left_out']}, with fewer judges {row['fewer_judges']}"
             notes.append(f"Left out of the {name} vote: {counted}")
-    part = build_means_part(title, header, rows, AGREEMENT_MEASURES)
-    table = [list(map(format_cell, row)) for row in part.rows]  # intervals in brackets: few are symmetric
-    return part._replace(rows=table, lines=[*notes, *lines])
+    titles = [count.capitalize().replace("_", " ") for count in counts]
+    header = [heading, *titles, *(AGREEMENT_TITLES[name] for name in shown)]
+    return Part(title, header, rows, [*notes, *lines])
+
+
+def format_value(row: Mapping[str, Any], name: str) -> str:
+    return format_interval(MeanCell(row.get(name), row["ci95"].get(name), 2))
+
+
+def describe_disagreement(row: Fields, *, is_page: bool) -> str:
+    """Return the line on a disagreement as the results have it; a page has room for whole texts."""
+    texts = []
+    for name, text in row.items():
+        if isinstance(text, str) and text:
+            texts.append(f"{name} {text if is_page else show_json(text)}")
+    ratings = []
+    for name, rating in row["decisions"].items():
+        word = ("yes" if rating else "no") if isinstance(rating, bool) else f"{rating:g}"
+        reason = row["reasoning"][name] if is_page else ""
+        ratings.append(f"{name} {word} ({reason})" if reason else f"{name} {word}")
+    return f"{', '.join(texts)}: {', '.join(ratings)}"
 
 
 # ------------------------------------------------------------------ 17. Summaries
 
-# In: summaries of a debate, with gold summaries and web documents if there are any. Out: scores by five
-# criteria; the other modes plot results and measure what web documents add. Read first: JudgeSummaries.
+# In: summaries of a debate, gold summaries, and web documents if there are any. Out: scores by five criteria.
+# Two more jobs judge nothing: pictures of earlier results, and what web documents add. Read first:
+# judge_summaries, plot_results, measure_web.
 
 SUMMARY_RESULTS = "results/evaluation"
 SUMMARY_FOLDERS = ("results/offline-summaries-JSON-enforced", "results/merged-summaries")
@@ -12753,12 +10560,12 @@ GENERATION_ERRORS = {  # Texts in place of a perspective if none was made.
     "offline": r"\s*Error generating summary:",
     "merged": r"(?s).*(JSON parse errors 5\+ times \(prompt too long\)|All 10 generation attempts failed)",
 }
-NO_REFERENCE = "none"  # A prompt has it in place of a gold summary.
 WEB_CHARS = 200  # The judge sees no more of a web document.
 TOTAL = "total_score"
+TOTAL_MEASURE = Measure(TOTAL, "Total", 2, highest=max(SUMMARY_LEVELS) * len(SUMMARY_CRITERIA))
 SUMMARY_MEASURES = (
     *(Measure(name, title, 2, highest=max(SUMMARY_LEVELS)) for name, title in SUMMARY_CRITERIA.items()),
-    Measure(TOTAL, "Total", 2, highest=max(SUMMARY_LEVELS) * len(SUMMARY_CRITERIA)),
+    TOTAL_MEASURE,
 )
 
 
@@ -12769,166 +10576,138 @@ def parse_indices(text: str) -> list[int]:
 
 class SummaryOptions(JudgeOptions):
     group = "summaries"
+    epilog = """\
+results/offline-summaries-JSON-enforced/*.json and results/merged-summaries/*.json have id, query
+and summary: claims of claim and perspectives (text, evidence_docs). data/merged-corpus/
+merged-{k}.json has query and merged (id, content), data/valid-web/valid-web-{k}.json has query and
+web_docs: results of relevance (R: relevant). data/theperspective/data.jsonl has gold summaries:
+title (the query), t1, t2, response1, response2, favor_ids, against_ids."""
 
     summary_file: Sequence[str] | None = option(None, "a file; repeatable", action="append", metavar="FILE")
     limit: int | None = option(None, "judge the first N of each file", metavar="N")
     indices: Sequence[int] | None = option(None, "judge these, from 0", type=parse_indices, metavar="N,N")
-    output_dir: str | None = option(
-        None, f"for results and journal (default: {SUMMARY_RESULTS}; of --plot that of FILE)", metavar="DIR"
+    output_dir: str = option(
+        SUMMARY_RESULTS, f"for results and journal (default: {SUMMARY_RESULTS})", metavar="DIR"
     )
-    plot: Sequence[str] = option((), "draw existing results; judge nothing", nargs="+", metavar="FILE")
+    plot: Sequence[str] = option(
+        (), "draw these results, beside each file; judge nothing", nargs="+", metavar="FILE"
+    )
     web_metrics: bool = option(False, "measure what web documents add; judge nothing")
-    report: Sequence[str] = option((), "draw the scores", nargs="+", choices=["png"], metavar="FORMAT")
+    report: Sequence[str] = ()
 
     @property
-    def folder(self) -> str:
-        return self.output_dir or SUMMARY_RESULTS
+    def journal_file(self) -> str:
+        return Path(self.output_dir, "summary_judgements.jsonl").as_posix()
 
-    def choose(self, rows: Sequence[T]) -> list[T]:
+    def choose(self, rows: Sequence[Summary]) -> list[Summary]:
         """Return the rows that count: all, or those of --indices, and of these the first."""
         indices = range(len(rows)) if self.indices is None else self.indices
         known = [index for index in dict.fromkeys(indices) if index < len(rows)]
         return [rows[index] for index in known[: self.limit]]
 
 
-class SummaryFile(NamedTuple):
-    system: System[ItemAnswer]
+class SummaryFile(System[ItemAnswer], kw_only=True):
     kind: str
     k: int
     n_skipped: int  # summaries that were not generated
-    web_file: InputFile | None  # documents that the judge sees
+    sources: Sequence[InputFile]  # with what else the judge sees
 
 
-class SummaryInputs(NamedTuple):
-    files: Sequence[SummaryFile]
-    study: Study[ItemAnswer]
-    sources: Sequence[InputFile]  # the files of gold summaries and web documents
-    has_gold: bool
-
-
-class GradedSummaries(NamedTuple):
-    inputs: SummaryInputs
-    session: Session
-    systems: Sequence[ItemSystem]  # in the order of the files
-    differences: Sequence[Difference]
-
-
-class JudgeSummaries(Command[SummaryInputs, GradedSummaries]):
+def judge_summaries(options: SummaryOptions, console: Console) -> int:
     """Judge summaries that set claims against each other."""
-
-    options_type = SummaryOptions
-    options: SummaryOptions
-    results_title = "Evaluation results"
-    needs_judge = True
-    epilog = """\
-results/offline-summaries-JSON-enforced/*.json and results/merged-summaries/*.json have id, query
-and summary: claims of claim and perspectives (text, evidence_docs). data/merged-corpus/
-merged-{k}.json has query and merged (id, content), data/valid-web/valid-web-{k}.json has query and
-web_docs: results of relevance (R: relevant). data/theperspective/data.jsonl has gold summaries:
-title, t1, t2, response1, response2, favor_ids, against_ids; without one there is no coverage and no
-total."""
-
-    @property
-    def journal_file(self) -> str:
-        return Path(self.options.folder, "summary_judgements.jsonl").as_posix()
-
-    def run(self, console: Console) -> int:
-        if self.options.web_metrics:
-            return MeasureWeb(self.options).run(console)
-        return PlotSummaries(self.options).run(console) if self.options.plot else super().run(console)
-
-    def read(self) -> SummaryInputs:
-        if self.options.report:
-            import_optional("matplotlib", "--report png")  # before judging, not after
-        problems: Problems = []
-        patterns = [f"{folder}/*.json" for folder in SUMMARY_FOLDERS]
-        paths = list_paths(self.options.summary_file or filter(glob.glob, patterns))
-        if not paths:
-            raise UsageError(f"no summaries: no {' or '.join(patterns)}; name a file with --summary-file")
-        gold_file, gold = read_gold_summaries(problems)
-        files = [read_summaries(path, gold, self.options, problems) for path in paths]
-        raise_problems(problems)
-        repeated = find_repeated(file.system.name for file in files)
-        for file in files:
-            if file.system.name in repeated:
-                file.system.name += f" {file.system.file.file}"
-        files.sort(key=lambda file: (file.kind == "merged", file.k))
-        files = [file for file in files if file.system.answers or file.n_skipped]
-        if not files:
-            raise UsageError("--indices: no summary is at these positions")
-        study = build_summary_study([file.system for file in files], has_gold=gold_file is not None)
-        sources = dict.fromkeys([gold_file, *[file.web_file for file in files]])
-        return SummaryInputs(files, study, [file for file in sources if file], gold_file is not None)
-
-    def list_warnings(self, inputs: SummaryInputs) -> list[Message]:
-        messages = list_input_warnings(inputs.study.systems)
-        if not inputs.has_gold:
-            what = f"{GOLD_SUMMARIES_FILE} is not there: no scores of coverage, and no totals."
-            messages.append(WarningRecord(what))
-        return messages
-
-    def list_requests(self, inputs: SummaryInputs) -> Iterator[Request]:
-        return list_requests(inputs.study)
-
-    def grade(self, inputs: SummaryInputs, outcomes: Outcomes, session: Session) -> GradedSummaries:
-        why_not = require_judgements(outcomes, session)
-        if why_not:
-            raise JudgeUnavailable(why_not)
-        group = grade_group(inputs.study, inputs.study.systems, outcomes, session, expects_model=True)
-        return GradedSummaries(inputs, session, group.systems, group.differences)
-
-    def list_files(self, graded: GradedSummaries) -> Iterator[OutputFile]:
-        now = datetime.now().astimezone()
-        for file, system in zip(graded.inputs.files, graded.systems, strict=True):
-            name = f"{file.kind}_{file.k}_llm_judge_scores_{now:%Y%m%d_%H%M%S}"
-            stem = first_stem = Path(self.options.folder, file.kind, name).as_posix()
-            numbers = itertools.count(2)
-            while os.path.lexists(f"{stem}.json"):  # two files may have one type, k and second
-                stem = f"{first_stem}_{next(numbers)}"
-            results = build_summary_results(graded, file, system)
-            results["timestamp"] = now.isoformat(timespec="seconds")
-            yield OutputFile(f"{stem}.json", functools.partial(render_results, results))
-            report = build_plots(f"{stem}.json", results["statistics_without_errors"])
-            yield from list_report_files(report, stem, self.options.report)
-
-    def render(self, graded: GradedSummaries) -> str:
-        rows: list[MeansRow] = []
-        parts = []
-        for file, system in zip(graded.inputs.files, graded.systems, strict=True):
-            n_failed = sum(answer.is_failed for answer in system.answers)
-            rows.append(([system.name, len(system.answers), n_failed, file.n_skipped], system.means))
-            totals = Counter(map(find_nearest_level, system.list_scores(TOTAL)))
-            levels = range(int(SUMMARY_MEASURES[-1].highest) + 1) if graded.inputs.has_gold else ()
-            unit = max(1, max(totals.values(), default=0) / 40)  # the widest bar has 40 columns
-            bars = [(str(level), totals[level], "#" * math.ceil(totals[level] / unit)) for level in levels]
-            parts.append(Part(f"Total scores: {system.name}", ["Score", "Summaries", ""], bars))
-        headings = ["Summaries", "Evaluated", "Failed", "Left out"]
-        overview = build_means_part("Summary evaluation results", headings, rows, SUMMARY_MEASURES)
-        remark = f"Each criterion is 0 to 2, the total 0 to 10. {IN_BRACKETS}, by queries."
-        provenance = dict.fromkeys(flatten(system.provenance for system in graded.systems))
-        pairs = build_comparison_part(graded.differences)._replace(title="Comparison by query")
-        return render_text([overview._replace(lines=[remark, *provenance]), *parts, pairs])
-
-    def list_remarks(self, graded: GradedSummaries) -> list[WarningRecord]:
-        study = graded.inputs.study
-        return list(flatten(list_failures(study, system) for system in graded.systems))
-
-    def is_complete(self, graded: GradedSummaries) -> bool:
-        return not any(answer.is_failed for system in graded.systems for answer in system.answers)
+    if options.web_metrics:
+        return measure_web(options.output_dir, console)
+    if options.plot:
+        return plot_results(options.plot, console)
+    study = read_summary_files(options)
+    console.warn(*list_input_warnings(study.systems))
+    assignment = Assignment(list_requests(study), options, is_needed=True)
+    if options.dry_run:
+        return print_plan(assignment, console)
+    with ask_model(assignment, console) as (outcomes, session):
+        group = score_summaries(study, outcomes, session)
+        files, is_written = write_outputs(list_summary_files(group, session, options), console)
+    console.print(render_summaries(group))
+    print_saved(files, "Evaluation results", console)
+    failures = list(flatten(list_failures(study, system) for system in group.systems))
+    print_end(session, failures, console)
+    return decide_exit_code(is_written, session.is_complete(), not failures)
 
 
-GoldTexts: TypeAlias = Mapping[str, Mapping[str, str]]  # folded query -> ID -> gold summary
+def read_summary_files(options: SummaryOptions) -> Study[ItemAnswer]:
+    """Read summaries, gold summaries and web documents. Raises InputError, or UsageError."""
+    problems: Problems = []
+    patterns = [f"{folder}/*.json" for folder in SUMMARY_FOLDERS]
+    paths = list_paths(options.summary_file or filter(glob.glob, patterns))
+    if not paths:
+        raise UsageError(f"no summaries: no {' or '.join(patterns)}; name a file with --summary-file")
+    gold = read_gold_summaries(problems)
+    files = [read_summaries(path, gold, options, problems) for path in paths]
+    raise_problems(problems)
+    files = [file for file in files if file.answers or file.n_skipped]
+    if not files:
+        raise UsageError("--indices: no summary is at these positions")
+    repeated = find_repeated(file.name for file in files)
+    for file in files:
+        if file.name in repeated:
+            file.name += f" {file.file.file}"
+    return build_summary_study(sorted(files, key=lambda file: (file.kind == "merged", file.k)))
 
 
-def read_gold_summaries(problems: Problems) -> tuple[InputFile | None, GoldTexts]:
-    """Return the file of gold summaries, if it is there, and their texts."""
-    gold: dict[str, dict[str, str]] = defaultdict(dict)
-    if not os.path.lexists(GOLD_SUMMARIES_FILE):
-        return None, gold
+def score_summaries(
+    study: Study[ItemAnswer], outcomes: Outcomes, session: Session
+) -> GradedGroup[ItemAnswer]:
+    why_not = require_judgements(outcomes, session)
+    if why_not:
+        raise JudgeUnavailable(why_not)
+    return grade_group(study, study.systems, outcomes, session, expects_model=True)
+
+
+def list_summary_files(
+    group: GradedGroup[ItemAnswer], session: Session, options: SummaryOptions
+) -> Iterator[OutputFile]:
+    """Yield the files, none with the name of one that is there: two may have one type, k and second."""
+    now = datetime.now().astimezone()
+    for system in group.systems:
+        file = get_file(system)
+        name = f"{file.kind}_{file.k}_llm_judge_scores_{now:%Y%m%d_%H%M%S}"
+        stem = first_stem = Path(options.output_dir, file.kind, name).as_posix()
+        numbers = itertools.count(2)
+        while os.path.lexists(f"{stem}.json"):
+            stem = f"{first_stem}_{next(numbers)}"
+        content = build_summary_results(file, list_differences(group.differences, file.name), session)
+        content["timestamp"] = now.isoformat(timespec="seconds")
+        yield OutputFile(f"{stem}.json", functools.partial(render_results, content))
+
+
+def get_file(system: ItemSystem) -> SummaryFile:
+    return cast("SummaryFile", system)
+
+
+def render_summaries(group: GradedGroup[ItemAnswer]) -> str:
+    rows: list[MeansRow] = []
+    for system in group.systems:
+        n_failed = sum(answer.is_failed for answer in system.answers)
+        names: list[Cell] = [system.name, len(system.answers), n_failed, get_file(system).n_skipped]
+        rows.append((names, system.means))
+    headings = ["Summaries", "Evaluated", "Failed", "Left out"]
+    overview = build_means_part("Summary evaluation results", headings, rows, SUMMARY_MEASURES)
+    remark = f"Each criterion is 0 to 2, the total 0 to 10. {IN_BRACKETS}, by queries."
+    pairs = build_comparison_part(group.differences)._replace(title="Comparison by query")
+    return render_text([overview._replace(lines=[remark, *list_provenance(group.systems)]), pairs])
+
+
+class GoldSummaries(NamedTuple):
+    source: InputFile
+    texts: Mapping[str, Mapping[str, str]]  # folded query -> ID -> gold summary
+
+
+def read_gold_summaries(problems: Problems) -> GoldSummaries:
+    texts: dict[str, dict[str, str]] = defaultdict(dict)
     file = read_file(GOLD_SUMMARIES_FILE, problems)
     for row in parse_rows(GoldSummary, file, problems).values():
-        gold[fold_text(row.title)].setdefault(row.id, write_gold_summary(row))
-    return file.source, gold
+        texts[fold_text(row.title)].setdefault(row.id, write_gold_summary(row))
+    return GoldSummaries(file.source, texts)
 
 
 def read_web_documents(k: int, problems: Problems) -> tuple[InputFile, dict[str, str]]:
@@ -12944,13 +10723,16 @@ def read_web_documents(k: int, problems: Problems) -> tuple[InputFile, dict[str,
     return file.source, texts
 
 
-def read_summaries(path: str, gold: GoldTexts, options: SummaryOptions, problems: Problems) -> SummaryFile:
+def read_summaries(
+    path: str, gold: GoldSummaries, options: SummaryOptions, problems: Problems
+) -> SummaryFile:
     kind, k = parse_summary_name(path, problems)
     file = read_file(path, problems)
-    web_file = None
+    sources = [file.source, gold.source]
     web: dict[str, str] = {}
     if kind == "merged":
         web_file, web = read_web_documents(k, problems)
+        sources.append(web_file)
     rows = options.choose(list(parse_rows(Summary, file, problems).values()))
     cases: defaultdict[str, list[str]] = defaultdict(list)
     answers = []
@@ -12959,93 +10741,24 @@ def read_summaries(path: str, gold: GoldTexts, options: SummaryOptions, problems
         if any(re.match(GENERATION_ERRORS[kind], text) for text in arguments):
             continue
         query = fold_text(row.query)
-        known = gold.get(query, {})
-        if len(known) > 1 and row.id not in known:
+        references = gold.texts.get(query, {})
+        if len(references) > 1 and row.id not in references:
             cases["queries with several gold summaries, the first counts"].append(row.query)
-        reference = known.get(row.id, next(iter(known.values()), NO_REFERENCE))
+        reference = references.get(row.id, next(iter(references.values()), ""))
         answer = "" if all(map(is_blank, arguments)) else write_claims(row.claims)
         context = [web[query]] if web.get(query) else []
         if kind == "merged" and not context:
             cases["queries without web documents"].append(row.query)
         if find_flags(answer, row.query):
             cases["summaries that speak to the judge or are judged cut off"].append(row.id)
-        item = Item(id=row.id, question=row.query, gold=reference, prediction=answer, context=context)
+        accepted = [reference] if reference.strip() else []
+        item = Item(id=row.id, question=row.query, accepted=accepted, prediction=answer, context=context)
         answers.append(build_item_answer(item))
     warnings = list_warnings(path, itertools.starmap(WarningRecord, cases.items()))
-    system = System(f"{kind} {k}", file.source, answers, warnings)
-    return SummaryFile(system, kind, k, len(rows) - len(answers), web_file)
-
-
-def build_summary_study(systems: Sequence[System[ItemAnswer]], *, has_gold: bool) -> Study[ItemAnswer]:
-    def prepare(answer: ItemAnswer) -> Case:
-        if has_gold and answer.item.gold == NO_REFERENCE:
-            return Failure("no gold summary has this query as its title", asked=False)
-        if is_blank(answer.item.prediction):
-            return judge_blank(PROMPTS["summary"])
-        return Task("summary", answer.texts)
-
-    total = SUMMARY_MEASURES[-1]
-    prompt = PROMPTS["summary"]
-    criterion = Criterion(
-        name=TOTAL,
-        measure=total,
-        prompt="summary",
-        derived=prompt.parts,
-        prepare=prepare,
-        unit=prompt.top / total.highest,
+    n_skipped = len(rows) - len(answers)
+    return SummaryFile(
+        f"{kind} {k}", file.source, answers, warnings, kind=kind, k=k, n_skipped=n_skipped, sources=sources
     )
-    lacking = () if has_gold else (COVERAGE, TOTAL)  # there is nothing to compare with
-    measures = [measure for measure in SUMMARY_MEASURES if measure.name not in lacking]
-    return Study(
-        systems=systems,
-        measures=measures,
-        compared=measures,
-        criteria=[criterion],
-        asked={system.title: range(len(system.answers)) for system in systems},
-    )
-
-
-def build_summary_results(graded: GradedSummaries, file: SummaryFile, system: ItemSystem) -> dict[str, Any]:
-    rows = [build_summary_row(graded, answer) for answer in system.answers]
-    [criterion] = graded.inputs.study.criteria
-    is_asked = any(isinstance(criterion.prepare(answer), Task) for answer in system.answers)
-    return {
-        "model": graded.session.model if is_asked else None,
-        "requested_model": graded.session.requested_model if is_asked else None,
-        **graded.session.describe_left_out(),
-        "summary_file": file.system.file.file,
-        "summary_type": file.kind,
-        "k": file.k,
-        "num_evaluated": len(rows),
-        "num_skipped_errors": file.n_skipped,
-        "num_failed": sum(row.error is not None for row in rows),
-        **summarize_rows(rows),
-        "comparison": list_differences(graded.differences, system.name),
-        "warnings": describe_warnings(file.system.warnings),
-        "run": {
-            "schema": RESULTS_SCHEMA,
-            "program_version": VERSION,
-            "prompt_hash": hash_prompt("summary"),
-            "inputs": [source.build_block() for source in (file.system.file, *graded.inputs.sources)],
-        },
-        "results": rows,
-    }
-
-
-def build_summary_row(graded: GradedSummaries, answer: ItemAnswer) -> ScoredSummary:
-    outcome = answer.outcomes[TOTAL]
-    given = outcome.scores if isinstance(outcome, Judgement) else {}
-    scores: dict[str, float | None] = dict.fromkeys(SUMMARY_CRITERIA)
-    scores |= {measure.name: given.get(measure.name, 0) for measure in graded.inputs.study.measures}
-    row = ScoredSummary(id=answer.id, query=answer.item.question, scores=scores)
-    if isinstance(outcome, Failure):
-        row.error = outcome.reason
-        row.raw_response = outcome.reply or None
-    elif isinstance(outcome, Judgement) and outcome.reply:
-        row.raw_response = outcome.reply.content
-        if graded.session.repeats > 1:
-            row.repeats = [repeat.scores for repeat in outcome.repeats]
-    return row
 
 
 def parse_summary_name(path: str, problems: Problems) -> tuple[str, int]:
@@ -13083,8 +10796,76 @@ def join_words(text: str) -> str:
     return " ".join(text.split())
 
 
-# -- Statistics, plots and web metrics
+def build_summary_study(files: Sequence[SummaryFile]) -> Study[ItemAnswer]:
+    prompt = PROMPTS["summary"]
 
+    def prepare(answer: ItemAnswer) -> Case:
+        if not answer.item.gold:
+            return Failure("no gold summary has this query as its title", asked=False)
+        if is_blank(answer.item.prediction):
+            return judge_blank(prompt)
+        return Task("summary", answer.texts)
+
+    criterion = Criterion(
+        name=TOTAL,
+        measure=TOTAL_MEASURE,
+        prompt="summary",
+        derived=prompt.parts,
+        prepare=prepare,
+        unit=prompt.top / TOTAL_MEASURE.highest,
+    )
+    return Study(
+        systems=files,
+        measures=SUMMARY_MEASURES,
+        compared=SUMMARY_MEASURES,
+        criteria=[criterion],
+        asked={file.title: range(len(file.answers)) for file in files},
+    )
+
+
+def build_summary_results(file: SummaryFile, comparison: Sequence[Any], session: Session) -> dict[str, Any]:
+    rows = [build_summary_row(answer, session) for answer in file.answers]
+    is_asked = any(answer.item.gold and answer.item.prediction for answer in file.answers)
+    return {
+        "model": session.model if is_asked else None,
+        "requested_model": session.requested_model if is_asked else None,
+        **session.describe_left_out(),
+        "summary_file": file.file.file,
+        "summary_type": file.kind,
+        "k": file.k,
+        "num_evaluated": len(rows),
+        "num_skipped_errors": file.n_skipped,
+        "num_failed": sum(row.error is not None for row in rows),
+        **summarize_rows(rows),
+        "comparison": comparison,
+        "warnings": describe_warnings(file.warnings),
+        "run": {
+            "schema": RESULTS_SCHEMA,
+            "program_version": VERSION,
+            "prompt_hash": hash_prompt("summary"),
+            "inputs": [source.build_block() for source in file.sources],
+        },
+        "results": rows,
+    }
+
+
+def build_summary_row(answer: ItemAnswer, session: Session) -> ScoredSummary:
+    """Return a row of the results. After a failure its scores are 0."""
+    outcome = answer.outcomes[TOTAL]
+    given = outcome.scores if isinstance(outcome, Judgement) else {}
+    scores = {measure.name: given.get(measure.name, 0) for measure in SUMMARY_MEASURES}
+    row = ScoredSummary(id=answer.id, query=answer.item.question, scores=scores)
+    if isinstance(outcome, Failure):
+        row.error = outcome.reason
+        row.raw_response = outcome.reply or None
+    elif isinstance(outcome, Judgement) and outcome.reply:
+        row.raw_response = outcome.reply.content
+        if session.repeats > 1:
+            row.repeats = [repeat.scores for repeat in outcome.repeats]
+    return row
+
+
+# -- Statistics
 
 Spread: TypeAlias = dict[str, Any]  # how scores are spread, as the results file has it
 Spreads: TypeAlias = Mapping[str, Spread]  # measure -> spread
@@ -13120,110 +10901,102 @@ def measure_spread(column: Sequence[float | None], clusters: Clusters = None) ->
     return spread
 
 
-def find_interval(spread: Spread) -> Interval | None:
-    low = spread["ci_95_lower"]
-    return None if low is None else Interval(low, spread["ci_95_upper"])
+def build_spread_cell(spread: Spread, digits: int) -> MeanCell:
+    interval = None
+    if spread["ci_95_lower"] is not None:
+        interval = Interval(spread["ci_95_lower"], spread["ci_95_upper"])
+    return MeanCell(spread["mean"], interval, digits)
 
 
-def build_plots(name: str, statistics: Spreads) -> Report:
-    distributions = {}
-    for measure in SUMMARY_MEASURES:
-        spread = statistics[measure.name]
-        if spread["n"]:
-            counts = {int(level): count for level, count in spread["distribution"].items()}
-            title = f"{measure.title}: {spread['n']} summaries"
-            distributions[title] = Distribution(counts, find_interval(spread))
-    return Report(Path(name).name, (), distributions=distributions)
+# -- Pictures of results, and what web documents add
 
 
-ScoresByFile: TypeAlias = Mapping[InputFile, Sequence[ScoredSummary]]
+def plot_results(paths: Iterable[str], console: Console) -> int:
+    """Write a picture and the statistics of each results file, beside it. Return the exit code."""
+    import_optional("matplotlib", "--plot")
+    problems: Problems = []
+    outputs = []
+    for path in list_paths(paths):
+        stem = path.removesuffix(".json")
+        if stem.endswith("_statistics"):  # a pattern may match what was written here
+            continue
+        file = read_file(path, problems)
+        raw_rows = list_item_rows(file, problems, kind=ScoredSummary)
+        rows = [parse_row(ScoredSummary, row, problems) for row in raw_rows]
+        statistics = summarize_rows(list(filter(None, rows)))
+        content = {"file": file.source.build_block(), **statistics}
+        outputs.append(OutputFile(f"{stem}_statistics.json", functools.partial(render_results, content)))
+        drawn = statistics["statistics_without_errors"]
+        if any(spread["n"] for spread in drawn.values()):
+            outputs.append(OutputFile(f"{stem}.png", functools.partial(draw_spreads, drawn)))
+        else:
+            console.note(f"{stem}.png is not written: there are no scores to draw")
+    raise_problems(problems)
+    return save_outputs(outputs, "Plots", console)
 
 
-class PlotSummaries(Command[ScoresByFile, ScoresByFile]):
-    options: SummaryOptions
-    results_title = "Plots"
+def draw_spreads(spreads: Spreads) -> bytes:
+    """Draw a histogram of each measure that has scores, and beside it a box plot and the mean."""
+    from matplotlib.figure import Figure
 
-    def read(self) -> ScoresByFile:
-        import_optional("matplotlib", "--plot")
-        problems: Problems = []
-        files = {}
-        for path in list_paths(self.options.plot):
-            if not path.endswith("_statistics.json"):  # a pattern may match what was written here
-                file = read_file(path, problems)
-                all_rows = list(parse_rows(ScoredSummary, file, problems).values())
-                files[file.source] = self.options.choose(all_rows)
-        for stem in find_repeated(map(self.name_stem, files)):
-            problems.append(Problem("", f"{stem}.png would be written for two files: rename one"))
-        raise_problems(problems)
-        return files
-
-    def name_stem(self, file: InputFile) -> str:
-        path = Path(file.file)
-        return Path(self.options.output_dir or path.parent, path.name.removesuffix(".json")).as_posix()
-
-    def list_files(self, files: ScoresByFile) -> Iterator[OutputFile]:
-        for file, rows in files.items():
-            stem = self.name_stem(file)
-            statistics = summarize_rows(rows)
-            report = build_plots(file.file, statistics["statistics_without_errors"])
-            content = {"file": file.build_block(), **statistics}
-            yield OutputFile(f"{stem}.png", functools.partial(render_png, report))
-            yield OutputFile(f"{stem}_statistics.json", functools.partial(render_results, content))
+    measures = [measure for measure in SUMMARY_MEASURES if spreads[measure.name]["n"]]
+    figure = Figure(figsize=(9, 2.2 * len(measures)), layout="constrained")
+    rows = figure.subplots(len(measures), 2, squeeze=False, gridspec_kw={"width_ratios": (2, 1)})
+    for (histogram, box), measure in zip(rows, measures, strict=True):
+        spread = spreads[measure.name]
+        counts = {int(level): count for level, count in spread["distribution"].items()}
+        bars = histogram.bar(list(counts), list(counts.values()), color="lightsteelblue")
+        histogram.bar_label(bars, padding=2)
+        title = f"{measure.title}: {spread['n']} summaries"
+        histogram.set(title=title, xticks=list(counts), yticks=[], ymargin=0.2)
+        box.boxplot(list(Counter(counts).elements()), positions=[0], widths=0.5)
+        mean = build_spread_cell(spread, 2)
+        low, high = mean.interval or (spread["mean"], spread["mean"])
+        box.bar(1, high - low, 0.3, bottom=low, color="lightsteelblue")
+        box.hlines(spread["mean"], 0.75, 1.25, color="navy", linewidth=3)
+        median = f"median {spread['median']:.2f}"
+        box.set_xticks([0, 1], [median, f"mean {format_interval(mean)}".replace(" [", "\n[")])
+        margin = measure.highest / 20
+        box.set(yticks=[0, measure.highest], ylim=(-margin, measure.highest + margin), xlim=(-0.6, 1.6))
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=100, metadata={"Software": None})
+    return stream.getvalue()
 
 
-WebMetrics: TypeAlias = Mapping[str, Spreads]  # k -> measure -> spread
+def measure_web(output_dir: str, console: Console) -> int:
+    """Write and print what documents from the web add, for each k with files. Return the exit code."""
+    problems: Problems = []
+    metrics = {}
+    rows: list[list[Cell]] = []
+    for k in WEB_DEPTHS:
+        web_path, merged_path = WEB_FILE.format(k=k), MERGED_FILE.format(k=k)
+        if os.path.lexists(web_path) or os.path.lexists(merged_path):
+            files = read_file(web_path, problems), read_file(merged_path, problems)
+            spreads = measure_web_files(k, *files, problems)
+            metrics[str(k)] = spreads
+            rows.append([k, *[build_spread_cell(spread, 3) for spread in spreads.values()]])
+    raise_problems(problems)
+    if not metrics:
+        raise UsageError(f"no {WEB_FILE} or {MERGED_FILE} with a k of {', '.join(map(str, WEB_DEPTHS))}")
+    header = ["k", *next(iter(metrics.values()))]
+    path = Path(output_dir, "web-metrics/web_metrics_results.json").as_posix()
+    output = OutputFile(path, functools.partial(render_results, metrics))
+    return save_outputs([output], "Web metrics", console, render_text([Part("Web metrics", header, rows)]))
 
 
-class MeasureWeb(Command[WebMetrics, WebMetrics]):
-    options: SummaryOptions
-    results_title = "Web metrics"
-
-    def read(self) -> WebMetrics:
-        problems: Problems = []
-        measured = {str(k): measure_web(k, problems) for k in WEB_DEPTHS}
-        metrics = {k: spreads for k, spreads in measured.items() if spreads}
-        raise_problems(problems)
-        if not metrics:
-            raise UsageError(f"no {WEB_FILE} or {MERGED_FILE} with a k of {', '.join(map(str, WEB_DEPTHS))}")
-        return metrics
-
-    def list_warnings(self, metrics: WebMetrics) -> list[WarningRecord]:
-        files = [form.format(k=k) for k, form in itertools.product(metrics, (WEB_FILE, MERGED_FILE))]
-        missing = [file for file in files if not os.path.lexists(file)]
-        return [WarningRecord(f"{file} is not there: its metrics are left out") for file in missing]
-
-    def list_files(self, metrics: WebMetrics) -> Iterator[OutputFile]:
-        path = Path(self.options.folder, "web-metrics/web_metrics_results.json").as_posix()
-        yield OutputFile(path, functools.partial(render_results, metrics))
-
-    def render(self, metrics: WebMetrics) -> str:
-        rows: list[MeansRow] = []
-        measures: dict[str, Measure] = {}
-        for k, spreads in metrics.items():
-            means = {}
-            for name, spread in spreads.items():
-                means[name] = Mean(spread["mean"], find_interval(spread), spread["n"])
-                measures[name] = Measure(name, name)
-            rows.append(([k], means))
-        return render_text([build_means_part("Web metrics", ["k"], rows, measures.values())])
-
-
-def measure_web(k: int, problems: Problems) -> Spreads:
-    columns: dict[str, Sequence[float | None]] = {}
-    path = WEB_FILE.format(k=k)
-    if os.path.lexists(path):
-        counts = []
-        for row in parse_rows(WebDocuments, read_file(path, problems), problems).values():
-            counts.append(sum(result.relevance == "R" for result in row.web_docs.results))
-        columns["New Relevant Doc Count"] = counts
-        columns["Relevance Rate"] = [count / k for count in counts]
-    path = MERGED_FILE.format(k=k)
-    if os.path.lexists(path):
-        rates = []
-        for query in parse_rows(MergedDocuments, read_file(path, problems), problems).values():
-            corpus = [document for document in query.merged if not document.is_from_web]
-            rates.append(divide(count_words(query.merged), count_words(corpus)))
-        columns["Token Increase Rate"] = rates
+def measure_web_files(k: int, web: FileData, merged: FileData, problems: Problems) -> Spreads:
+    counts = []
+    for row in parse_rows(WebDocuments, web, problems).values():
+        counts.append(sum(result.relevance == "R" for result in row.web_docs.results))
+    increases = []
+    for query in parse_rows(MergedDocuments, merged, problems).values():
+        corpus = [document for document in query.merged if not document.is_from_web]
+        increases.append(divide(count_words(query.merged), count_words(corpus)))
+    columns: dict[str, Sequence[float | None]] = {
+        "New Relevant Doc Count": counts,
+        "Relevance Rate": [count / k for count in counts],
+        "Token Increase Rate": increases,
+    }
     metrics = {}
     for name, column in columns.items():
         metrics[name] = spread = measure_spread(column)
@@ -13237,19 +11010,22 @@ def count_words(documents: Iterable[MergedDocument]) -> int:
     return sum(len(document.content.split()) for document in documents)
 
 
+def save_outputs(outputs: Iterable[OutputFile], title: str, console: Console, text: str = "") -> int:
+    """Write files, print a text and what was written, and return the exit code."""
+    files, is_complete = write_outputs(outputs, console)
+    console.print(text)
+    print_saved(files, title, console)
+    return decide_exit_code(is_complete)
+
+
 # ------------------------------------------------------------------ 18. Predictions and drafts
 
 # In: questions and a corpus. Out: predictions by search, by a model or both, and gold questions drafted for
-# a person to review. Read first: GeneratePredictions, DraftQuestions.
+# a person to review. Read first: generate_predictions, draft_questions.
 
-PIPELINES = {"bm25": "", "llm": "answer", "rag": "cited_answer"}  # -> prompt; bm25 asks no model
-SYSTEM_NAMES = {"bm25": "simple", "llm": "strong"}  # other systems are named after their models
-TOP_SENTENCES = 3  # of the best document, which are the answer of bm25
 PROMPT_SHARE = 0.8  # of a minute's tokens that a prompt may take: token counts are estimates
 
 Sentences: TypeAlias = Mapping[str, str]  # ID -> text
-RetrievedRow: TypeAlias = dict[str, Any]  # of doc_id, score and rank
-ShownSentences: TypeAlias = Mapping[str, tuple[str, str]]  # name in a prompt -> (document ID, sentence ID)
 
 
 class WriteOptions(JudgeOptions):
@@ -13259,9 +11035,37 @@ class WriteOptions(JudgeOptions):
     report: Sequence[str] = ()
 
 
+def check_path(path: str, options: WriteOptions) -> None:
+    if os.path.lexists(path) and not options.overwrite:
+        raise UsageError(f"{path} exists: --overwrite replaces it")
+
+
+def count_prompt_chars(prompt: str, model: str) -> float:
+    """Return how many characters of documents fit into a prompt, given a minute's tokens."""
+    settings = MODELS.get(model, UNKNOWN_MODEL)
+    reply_tokens = settings.max_completion_tokens + PROMPTS[prompt].more_tokens
+    return (settings.tokens_per_minute * PROMPT_SHARE - reply_tokens) * CHARS_PER_TOKEN
+
+
+def list_left_out(path: str, failures: Mapping[str, str]) -> list[Message]:
+    """Return what has no reply, and why the first of these has none."""
+    if not failures:
+        return []
+    what = f"no reply, left out: {shorten_names(list(failures))}, e.g. {next(iter(failures.values()))}"
+    return [WarningRecord(what, advice="run again with --overwrite", file=path)]
+
+
+# -- Predictions
+
+PIPELINES = {"bm25": "", "llm": "answer", "rag": "cited_answer"}  # -> prompt; bm25 asks no model
+SYSTEM_NAMES = {"bm25": "simple", "llm": "strong"}  # other systems are named after their models
+TOP_SENTENCES = 3  # of the best document, which are the answer of bm25
+
+RetrievedRow: TypeAlias = dict[str, Any]  # of doc_id, score and rank
+
+
 class GenerateOptions(WriteOptions):
     group = "predictions"
-    follows_journal = False
 
     split: str = option(
         SPLITS[0], "a split, or a JSON or CSV file of questions with gold answers", "split", metavar="FILE"
@@ -13271,42 +11075,14 @@ class GenerateOptions(WriteOptions):
     )
     system: str | None = option(None, "what the system is called")
     top_k: int = option(5, "documents to retrieve (default: 5)", metavar="N")
-    judge_model: str | None = option(None, f"ask this one (default: {DEFAULT_JUDGE_MODEL})", "--model")
 
+    @property
+    def prompt(self) -> str:
+        return PIPELINES[self.pipeline]
 
-class WrittenFile(NamedTuple):
-    """A file of rows, most of them written by a model."""
-
-    path: str
-    rows: dict[str, dict[str, Any]]  # question ID -> row
-    failures: dict[str, str]  # what has no row -> why
-    remarks: Sequence[Message] = ()
-
-
-class WriteCommand(Command[Inputs, WrittenFile]):
-    """A command that writes one file, for which it asks a model."""
-
-    options: WriteOptions
-    needs_judge = True
-    unit = ""  # what the rows of the file are
-
-    def check_path(self, path: str) -> None:
-        if os.path.lexists(path) and not self.options.overwrite:
-            raise UsageError(f"{path} exists: --overwrite replaces it")
-
-    def render(self, graded: WrittenFile) -> str:
-        return f"{graded.path}: {len(graded.rows)} {self.unit}" if graded.rows else ""
-
-    def list_remarks(self, graded: WrittenFile) -> list[Message]:
-        if not graded.failures:
-            return [*graded.remarks]
-        reason = next(iter(graded.failures.values()))
-        what = f"no reply, left out: {shorten_names(list(graded.failures))}, e.g. {reason}"
-        advice = "run again with --overwrite"
-        return [WarningRecord(what, advice=advice, file=graded.path), *graded.remarks]
-
-    def is_complete(self, graded: WrittenFile) -> bool:
-        return bool(graded.rows) and not graded.failures
+    @property
+    def journal_file(self) -> str:
+        return f"{Path(self.split).stem}_generate_judgements.jsonl"
 
 
 class AskedItem(NamedTuple):
@@ -13314,89 +11090,81 @@ class AskedItem(NamedTuple):
 
     item: Item
     retrieved: Sequence[RetrievedRow]
-    sources: str = ""  # as the prompt has them
-    shown: ShownSentences = MappingProxyType({})
+    documents: Mapping[str, Sentences]  # those that were retrieved, best first
+    sources: str  # as the prompt has them
+    shown: Mapping[str, tuple[str, str]]  # name there -> (document ID, sentence ID)
 
 
-class GenerateInputs(NamedTuple):
-    documents: Mapping[str, Sentences]  # to search in
-    asked: Sequence[AskedItem]
-
-
-class GeneratePredictions(WriteCommand[GenerateInputs]):
+def generate_predictions(options: GenerateOptions, console: Console) -> int:
     """Make baseline predictions: with a search alone (bm25), a model alone (llm), or both (rag)."""
-
-    options_type = GenerateOptions
-    activity = "answering"
-    noun = "answers"
-    unit = "predictions"
-    options: GenerateOptions
-
-    @property
-    def journal_file(self) -> str:
-        return f"{Path(self.options.split).stem}_generate_judgements.jsonl"
-
-    @property
-    def system(self) -> str:
-        options = self.options
-        name = options.system or SYSTEM_NAMES.get(options.pipeline) or options.judge_model
-        return name_for_file(name or DEFAULT_JUDGE_MODEL)
-
-    @property
-    def prompt(self) -> str:
-        return PIPELINES[self.options.pipeline]
-
-    @property
-    def path(self) -> str:
-        return PREDICTIONS_FILE.format(split=Path(self.options.split).with_suffix(""), system=self.system)
-
-    def read(self) -> GenerateInputs:
-        options = self.options
-        self.check_path(self.path)
-        problems: Problems = []
-        items = read_items(options.split, problems)
-        corpus = read_corpus("*", problems) if options.pipeline != "llm" else {}
-        raise_problems(problems)
-        documents = {doc_id: number_sentences(document) for doc_id, document in corpus.items()}
-        texts = {doc_id: " ".join(sentences.values()) for doc_id, sentences in documents.items()}
-        retrieved = search_texts(texts, [item.question for item in items], options.top_k)
-        asked = []
-        for item, hits in zip(items, retrieved, strict=True):
-            row = AskedItem(item, hits)
-            if self.prompt:
-                found = {hit["doc_id"]: documents[hit["doc_id"]] for hit in hits}
-                sources, shown = show_documents(found, compute_room(options, self.prompt))
-                row = AskedItem(item, hits, sources, shown)
-            asked.append(row)
-        return GenerateInputs(documents, asked)
-
-    def list_requests(self, inputs: GenerateInputs) -> Iterator[Request]:
-        for position, row in enumerate(inputs.asked if self.prompt else ()):
-            texts = {"question": row.item.question, "sources": row.sources}
-            yield Request(self.system, row.item.id, position, self.prompt, texts)
-
-    def grade(self, inputs: GenerateInputs, outcomes: Outcomes, session: Session) -> WrittenFile:
-        written = WrittenFile(self.path, {}, {})
-        build_row = build_prediction if is_split(self.options.split) else build_item_row
-        for position, row in enumerate(inputs.asked):
-            outcome = outcomes.get(RequestId(self.system, position, self.prompt))
-            if isinstance(outcome, Failure):
-                written.failures[row.item.id] = outcome.reason
-                continue
-            if outcome is None:  # a search alone
-                answer = extract_answer(inputs.documents, row)
-            else:
-                answer = {**read_answer(outcome, row.shown), "model": session.model}
-            written.rows[row.item.id] = build_row(inputs.documents, row, answer)
-        return written
-
-    def list_files(self, graded: WrittenFile) -> Iterator[OutputFile]:
-        content = graded.rows if is_split(self.options.split) else list(graded.rows.values())
-        if content:
-            yield OutputFile(graded.path, functools.partial(render_results, content))
+    model = choose_model(options)
+    system = name_for_file(options.system or SYSTEM_NAMES.get(options.pipeline) or model)
+    path = PREDICTIONS_FILE.format(split=Path(options.split).with_suffix(""), system=system)
+    check_path(path, options)
+    asked = read_asked(options, model)
+    assignment = assign_answering(asked, system, options)
+    if options.dry_run:
+        return print_plan(assignment, console)
+    with ask_model(assignment, console) as (outcomes, session):
+        rows, failures = collect_predictions(asked, system, options, outcomes, session)
+        content = rows if is_split(options.split) else list(rows.values())
+        output = OutputFile(path, functools.partial(render_results, content))
+        _, is_written = write_outputs([output] if rows else [], console)
+    console.print(f"{path}: {len(rows)} predictions" if rows else "")
+    print_end(session, list_left_out(path, failures), console)
+    return decide_exit_code(is_written, session.is_complete(), bool(rows), not failures)
 
 
-def read_items(path: str, problems: Problems) -> list[Item]:
+def read_asked(options: GenerateOptions, model: str) -> list[AskedItem]:
+    """Read the questions, search for documents, and choose what a model sees of these."""
+    problems: Problems = []
+    items = read_asked_items(options.split, problems)
+    corpus = read_corpus("*", problems) if options.pipeline != "llm" else {}
+    raise_problems(problems)
+    documents = {doc_id: number_sentences(document) for doc_id, document in corpus.items()}
+    texts = {doc_id: " ".join(sentences.values()) for doc_id, sentences in documents.items()}
+    retrieved = search_texts(texts, [item.question for item in items], options.top_k)
+    max_chars = count_prompt_chars(options.prompt, model) if options.prompt else 0
+    asked = []
+    for item, hits in zip(items, retrieved, strict=True):
+        found = {hit["doc_id"]: documents[hit["doc_id"]] for hit in hits}
+        asked.append(AskedItem(item, hits, found, *show_documents(found, max_chars)))
+    return asked
+
+
+def assign_answering(asked: Sequence[AskedItem], system: str, options: GenerateOptions) -> Assignment:
+    requests = []
+    for position, row in enumerate(asked if options.prompt else ()):
+        texts = {"question": row.item.question, "sources": row.sources}
+        requests.append(Request(system, row.item.id, position, options.prompt, texts))
+    return Assignment(requests, options, is_needed=True, activity="answering", noun="answers")
+
+
+def collect_predictions(
+    asked: Sequence[AskedItem], system: str, options: GenerateOptions, outcomes: Outcomes, session: Session
+) -> tuple[dict[str, Fields], dict[str, str]]:
+    """Return the predictions by question ID, and for each question without one the reason."""
+    rows: dict[str, Fields] = {}
+    failures = {}
+    for position, row in enumerate(asked):
+        outcome = outcomes.get(RequestId(system, position, options.prompt))
+        if isinstance(outcome, Failure):
+            failures[row.item.id] = outcome.reason
+            continue
+        if outcome is None:  # a search alone
+            answer = extract_answer(row)
+        else:
+            answer = {**read_answer(outcome, row), "model": session.model}
+        if not is_split(options.split):
+            rows[row.item.id] = build_item_row(row, answer)
+        else:
+            rows[row.item.id] = {"question": row.item.question, **answer}
+            if options.pipeline != "llm":
+                rows[row.item.id]["retrieved_docs"] = row.retrieved
+    return rows, failures
+
+
+def read_asked_items(path: str, problems: Problems) -> list[Item]:
     """Return the questions of a split, or of a dataset as `answers` reads it."""
     if is_split(path):
         questions, source = read_questions(path, problems)
@@ -13410,9 +11178,9 @@ def read_items(path: str, problems: Problems) -> list[Item]:
     return items
 
 
-def extract_answer(documents: Mapping[str, Sentences], asked: AskedItem) -> Fields:
+def extract_answer(asked: AskedItem) -> Fields:
     """Answer with the best sentences of the best document, in their order."""
-    sentences = documents[asked.retrieved[0]["doc_id"]] if asked.retrieved else {}
+    sentences = next(iter(asked.documents.values()), {})
     [hits] = search_texts(sentences, [asked.item.question], TOP_SENTENCES)
     best = {hit["doc_id"] for hit in hits}
     chosen = [sentence_id for sentence_id in sentences if sentence_id in best]
@@ -13420,7 +11188,7 @@ def extract_answer(documents: Mapping[str, Sentences], asked: AskedItem) -> Fiel
     return {"answer": answer, "evidence_sentences": chosen}
 
 
-def read_answer(written: Judgement, shown: ShownSentences) -> Fields:
+def read_answer(written: Judgement, asked: AskedItem) -> Fields:
     """Return the fields of a prediction that a model has written. Of several documents it cites one."""
     value = written.value or {}
     reply = written.reply or Reply()
@@ -13429,7 +11197,7 @@ def read_answer(written: Judgement, shown: ShownSentences) -> Fields:
     if "sentences" not in value:
         return row
     cited = [sentence.strip() for sentence in dict.fromkeys(value["sentences"])]
-    known = [shown[sentence] for sentence in cited if sentence in shown]
+    known = [asked.shown[sentence] for sentence in cited if sentence in asked.shown]
     row["evidence_sentences"] = []
     if known and value["told"]:
         best = statistics.mode(doc_id for doc_id, _ in known)  # of several the first
@@ -13437,38 +11205,28 @@ def read_answer(written: Judgement, shown: ShownSentences) -> Fields:
     return row
 
 
-def build_prediction(documents: Mapping[str, Sentences], asked: AskedItem, answer: Fields) -> Fields:
-    retrieved = {"retrieved_docs": asked.retrieved} if documents else {}
-    return {"question": asked.item.question, **answer, **retrieved}
-
-
-def build_item_row(documents: Mapping[str, Sentences], asked: AskedItem, answer: Fields) -> Fields:
+def build_item_row(asked: AskedItem, answer: Fields) -> Fields:
     """Return a row of a dataset with its answer, as `answers` reads it."""
     item = asked.item
-    own = {
+    row = {
         "id": item.id,
         "question": item.question,
-        "expected_answer": item.accepted[0],
+        "expected_answer": item.gold,
         "generated_answer": answer.pop("answer"),
         "expected_options": item.accepted[1:],
         "category": item.category,
         "keywords": item.keywords,
         "expected_sources": item.expected_sources,
         "sources": [hit["doc_id"] for hit in asked.retrieved],
-        "context": [documents[doc_id][sentence_id] for doc_id, sentence_id in asked.shown.values()],
+        "context": [asked.documents[doc_id][sentence_id] for doc_id, sentence_id in asked.shown.values()],
     }
     answer.pop("evidence_sentences", None)
-    return {name: value for name, value in own.items() if value} | answer
+    return {name: value for name, value in row.items() if value} | answer
 
 
-def compute_room(options: JudgeOptions, prompt: str) -> float:
-    """Return how many characters of documents fit into a prompt, given a minute's tokens."""
-    settings = MODELS.get(options.judge_model or DEFAULT_JUDGE_MODEL, UNKNOWN_MODEL)
-    reply_tokens = settings.max_completion_tokens + PROMPTS[prompt].more_tokens
-    return (settings.tokens_per_minute * PROMPT_SHARE - reply_tokens) * CHARS_PER_TOKEN
-
-
-def show_documents(documents: Mapping[str, Sentences], max_chars: float) -> tuple[str, ShownSentences]:
+def show_documents(
+    documents: Mapping[str, Sentences], max_chars: float
+) -> tuple[str, dict[str, tuple[str, str]]]:
     """Return the documents as a prompt has them, with as many sentences as fit."""
     lines = []
     shown = {}
@@ -13538,6 +11296,7 @@ DEFAULT_KINDS = ("precise_fact_retrieval", "analysis", UNANSWERABLE)
 
 class DraftOptions(WriteOptions):
     group = "drafting"
+    journal_file = "drafted_questions_judgements.jsonl"
 
     documents: str = option("*", "draft on these documents only, by ID or path", metavar="GLOB")
     per_document: int = option(3, "questions on each (default: 3)", metavar="N")
@@ -13547,79 +11306,82 @@ class DraftOptions(WriteOptions):
     out: str = option("drafted_questions.jsonl", "the questions", metavar="FILE")
 
 
-class DraftInputs(NamedTuple):
-    documents: Mapping[str, Sentences]
-    left_out: Sequence[str]
-
-
-class DraftQuestions(WriteCommand[DraftInputs]):
+def draft_questions(options: DraftOptions, console: Console) -> int:
     """Draft gold questions from the documents of the corpus. A person must review them."""
+    check_path(options.out, options)
+    documents, left_out = read_draft_documents(options)
+    console.warn(*left_out)
+    assignment = assign_drafting(documents, options)
+    if options.dry_run:
+        return print_plan(assignment, console)
+    with ask_model(assignment, console) as (outcomes, session):
+        drafts, dropped, failures = collect_drafts(documents, assignment.requests, outcomes, session)
+        lines = [encode_json(draft) + b"\n" for draft in drafts.values()]
+        output = OutputFile(options.out, lambda: lines)
+        _, is_written = write_outputs([output] if drafts else [], console)
+    console.print(f"{options.out}: {len(drafts)} questions" if drafts else "")
+    last = 'Check each question, and then set its "reviewed" to true.'
+    if not drafts:
+        last = f"error: no draft was kept: {options.out} was not written"
+    print_end(session, [*list_left_out(options.out, failures), *dropped, last], console)
+    return decide_exit_code(is_written, session.is_complete(), bool(drafts), not failures)
 
-    options_type = DraftOptions
-    activity = "drafting"
-    noun = "drafts"
-    unit = "questions"
-    options: DraftOptions
-    journal_file = "drafted_questions_judgements.jsonl"
 
-    def read(self) -> DraftInputs:
-        self.check_path(self.options.out)
-        problems: Problems = []
-        corpus = read_corpus(self.options.documents, problems)
-        raise_problems(problems)
-        max_chars = compute_room(self.options, "draft")
-        documents: dict[str, Sentences] = {}
-        for doc_id, document in corpus.items():
-            if document.sentences and len(join_sentences(document.sentences)) <= max_chars:
-                documents[doc_id] = document.sentences
-        inputs = DraftInputs(documents, [doc_id for doc_id in corpus if doc_id not in documents])
-        if not documents:
-            raise UsageError(self.list_warnings(inputs)[0])
-        return inputs
+def read_draft_documents(options: DraftOptions) -> tuple[dict[str, Sentences], list[str]]:
+    """Return the documents to draft on, and in words which are left out. Raises UsageError if all are."""
+    problems: Problems = []
+    corpus = read_corpus(options.documents, problems)
+    raise_problems(problems)
+    max_chars = count_prompt_chars("draft", choose_model(options))
+    documents: dict[str, Sentences] = {}
+    for doc_id, document in corpus.items():
+        if document.sentences and len(join_sentences(document.sentences)) <= max_chars:
+            documents[doc_id] = document.sentences
+    left_out = [doc_id for doc_id in corpus if doc_id not in documents]
+    what = "left out: documents without sentences, or longer than a minute's tokens allow"
+    text = f"{CORPUS_DIR}: {what}: {shorten_names(left_out)}"
+    if not documents:
+        raise UsageError(text)
+    return documents, [text] if left_out else []
 
-    def list_warnings(self, inputs: DraftInputs) -> list[str]:
-        what = "left out: documents without sentences, or longer than a minute's tokens allow"
-        return [f"{CORPUS_DIR}: {what}: {shorten_names(inputs.left_out)}"] if inputs.left_out else []
 
-    def list_requests(self, inputs: DraftInputs) -> Iterator[Request]:
-        count = self.options.per_document
-        positions = itertools.count()
-        for doc_id, sentences in inputs.documents.items():
-            document = join_sentences(sentences)
-            for number in range(1, count + 1):
-                kind = self.options.kinds[(number - 1) % len(self.options.kinds)]
-                texts = {"sentences": document, "task": DRAFT_TASKS[kind]}
-                texts |= {"number": str(number), "count": str(count)}
-                # A draft has a kind where an answer has a system.
-                yield Request(kind, doc_id, next(positions), "draft", texts, number)
+def assign_drafting(documents: Mapping[str, Sentences], options: DraftOptions) -> Assignment:
+    requests: list[Request] = []
+    count = options.per_document
+    for doc_id, sentences in documents.items():
+        document = join_sentences(sentences)
+        for number in range(1, count + 1):
+            kind = options.kinds[(number - 1) % len(options.kinds)]
+            texts = {"sentences": document, "task": DRAFT_TASKS[kind]}
+            texts |= {"number": str(number), "count": str(count)}
+            # A draft has a kind where an answer has a system.
+            requests.append(Request(kind, doc_id, len(requests), "draft", texts, number))
+    return Assignment(requests, options, is_needed=True, activity="drafting", noun="drafts")
 
-    def grade(self, inputs: DraftInputs, outcomes: Outcomes, session: Session) -> WrittenFile:
-        written = WrittenFile(self.options.out, {}, {})
-        dropped: dict[str, list[str]] = defaultdict(list)  # rule -> drafts
-        for request in self.list_requests(inputs):
-            name = f"{request.item_id} {request.system}"
-            outcome = outcomes[request.id]
-            if isinstance(outcome, Failure):
-                written.failures[name] = outcome.reason
-                continue
-            draft = build_draft(request.item_id, request.system, outcome.value or {}, session.model)
-            rule = find_broken_rule(draft, inputs.documents[request.item_id])
-            if draft["question_id"] in written.rows:
-                rule = "a question that repeats an earlier one"
-            if rule:
-                dropped[rule].append(name)
-            else:
-                written.rows[draft["question_id"]] = draft
-        last = 'Check each question, and then set its "reviewed" to true.'
-        if not written.rows:
-            last = f"error: no draft was kept: {written.path} was not written"
-        warnings = [WarningRecord(f"dropped: {rule}", names) for rule, names in dropped.items()]
-        return written._replace(remarks=[*warnings, last])
 
-    def list_files(self, graded: WrittenFile) -> Iterator[OutputFile]:
-        if graded.rows:
-            lines = [encode_json(draft) + b"\n" for draft in graded.rows.values()]
-            yield OutputFile(graded.path, lambda: lines)
+def collect_drafts(
+    documents: Mapping[str, Sentences], requests: Iterable[Request], outcomes: Outcomes, session: Session
+) -> tuple[dict[str, Fields], list[WarningRecord], dict[str, str]]:
+    """Return the drafts by ID, warnings of those that break a rule, and why others are missing."""
+    drafts: dict[str, Fields] = {}
+    dropped: dict[str, list[str]] = defaultdict(list)  # rule -> drafts
+    failures = {}
+    for request in requests:
+        name = f"{request.item_id} {request.system}"
+        outcome = outcomes[request.id]
+        if isinstance(outcome, Failure):
+            failures[name] = outcome.reason
+            continue
+        draft = build_draft(request.item_id, request.system, outcome.value or {}, session.model)
+        rule = find_broken_rule(draft, documents[request.item_id])
+        if draft["question_id"] in drafts:
+            rule = "a question that repeats an earlier one"
+        if rule:
+            dropped[rule].append(name)
+        else:
+            drafts[draft["question_id"]] = draft
+    warnings = [WarningRecord(f"dropped: {rule}", names) for rule, names in dropped.items()]
+    return drafts, warnings, failures
 
 
 def join_sentences(sentences: Sentences) -> str:
@@ -13671,49 +11433,35 @@ OwnCriteria: TypeAlias = Mapping[str, str] | Sequence[CriterionValue]  # a dict 
 
 
 class Results(dict[str, dict[str, Any]]):
-    """Results by system, as the results file has them. Their `repr` has the means and who is better."""
+    """Results by system, as the results file has them. `print` shows the means and comparisons."""
 
     def __init__(
         self,
         content: Mapping[str, Any],
-        means: Mapping[str, Mapping[str, Mean]],
+        systems: Iterable[System[Any]],
         measures: Sequence[Measure],
         report: Report,
         differences: Sequence[Difference],
     ) -> None:
         super().__init__(msgspec.to_builtins(content, enc_hook=list))
-        self._means = means
+        self._means = {system.title: system.means for system in systems}
         self._measures = measures
         header = ["system" if name == "configuration" else name for name in report.header]
         self._rows = [dict(zip(header, row, strict=True)) for row in report.rows()]
-        self._differences = [row.mirror() for row in differences]  # as the console has them
+        self._differences = differences
 
     def __repr__(self) -> str:
-        rows: list[MeansRow] = [([name], dict(means)) for name, means in self._means.items()]
-        lines = [render_text_table(build_means_part("", ["System"], rows, self._measures))]
-        better: dict[str, list[str]] = defaultdict(list)
-        for row in self._differences:
-            if row.state is State.BETTER:
-                better[f"{row.system} is better than {row.other}"].append(row.measure.title)
-            elif row.state is State.WORSE:
-                better[f"{row.other} is better than {row.system}"].append(row.measure.title)
-        lines += [f"{pair}: {', '.join(titles)}" for pair, titles in better.items()]
-        if not better and any(row.p is not None for row in self._differences):
-            lines.append("No significant difference between systems.")
-        return "\n".join(lines)
+        rows: list[MeansRow] = [([name], means) for name, means in self._means.items()]
+        means = build_means_part("", ["System"], rows, self._measures)
+        parts = [means, build_comparison_part(self._differences)]
+        return "\n\n".join(render_text_table(part) for part in parts if part.rows)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dict per answer, with the columns of the CSV. What was not measured is None.
-
-        An answer whose judging failed says why in `failure`. In a split its scores are 0, as in the means.
-        """
+        """Return a flat dict per answer: the columns of the CSV, None for what was not measured."""
         return [dict(row) for row in self._rows]
 
     def summary(self) -> list[dict[str, Any]]:
-        """Return a flat dict per system and measure that has a mean, under the results file's key for it.
-
-        `low` to `high` is the 95 % interval, or None; `n` is the number of questions.
-        """
+        """Return a flat dict per system and measure: the mean of `n` questions, 95 % from `low` to `high`."""
         rows = []
         for name, means in self._means.items():
             for measure in self._measures:
@@ -13725,18 +11473,14 @@ class Results(dict[str, dict[str, Any]]):
         return rows
 
     def comparisons(self) -> list[dict[str, Any]]:
-        """Return a flat dict per pair of systems and measure: the difference `system` minus `other`.
-
-        `low` to `high` is its 95 % interval, `p_adjusted` is for all pairs of the measure; what cannot be
-        told is None. `verdict` says how `system` compares with `other`.
-        """
+        """Return a flat dict per pair of systems and measure: `system` minus `other`, and the verdict."""
         rows = []
         for difference in self._differences:
+            difference = difference.mirror()  # as the console has it
             block = difference.build_block()
             low, high = block.pop("ci95") or (None, None)
-            pair = {"system": difference.system, "other": difference.other, "measure": block.pop("measure")}
-            numbers = {"n": block.pop("n"), "difference": block.pop("difference"), "low": low, "high": high}
-            rows.append({**pair, **numbers, **block})
+            names = {"system": difference.system, "other": difference.other}
+            rows.append({**names, **block, "low": low, "high": high})
         return rows
 
 
@@ -13750,23 +11494,20 @@ def grade(
     repeats: int = 1,
     measures: Mapping[str, OwnMeasure] = MappingProxyType({}),
 ) -> Results:
-    """Grade the outputs of a split's systems. Nothing is printed, and only a model's journal is written.
+    """Grade a split's systems as the command does. Nothing is printed, and only a journal is written.
 
     Args:
         split, repeats: as on the command line.
-        folder: where its questions, the corpus, the predictions, people's files and the journal are.
-        systems: grade and judge these only. By default all are graded, and all but `simple` judged.
-        judge: None takes judgements from the journal alone, a model's name has it asked for the others. A
-            function `judge(question, answer)` returns 1 to 5, or None (not judged).
-        criteria: a dict of name and yes-or-no question, or a list of what --criteria or its file has.
-        measures: functions by name: `f(question, prediction)` returns a number, of which more is better,
-            True, False, or None (not measured). A missing prediction counts 0.
-
-    Returns:
-        The results by system: `results["simple"]["retrieval"]["recall_at_1_pct"]`.
+        folder: in which the command would run.
+        systems: grade and judge these only; by default all are graded, and all but `simple` judged.
+        judge: by default the journal alone; or a model's name; or a function `f(question, answer)` that
+            returns a score from 1 to 5, or None.
+        criteria: {name: yes-or-no question}, or a list of what --criteria takes.
+        measures: functions by name: `f(question, prediction)` returns a number, of which more is better, or
+            None. What has no prediction counts 0.
 
     Raises:
-        InputError: with all problems of the input, why the model cannot be asked, or what a function raised.
+        InputError: for all that is wrong with the input, or if a model cannot be asked or a function fails.
         TypeError, ValueError: if an argument, or what a function returns, is none of these.
 
     >>> grade("dev")["simple"]["retrieval"]["recall_at_1"]  # doctest: +SKIP
@@ -13790,9 +11531,16 @@ def grade(
         functions=measures,
         root="" if str(folder) == "." else str(folder),  # results name files as the command line does
     )
-    return run_silently(
-        GradeSplit(options), judge, RUBRIC_BOUNDS, lambda answer: [answer.question, answer.texts["answer"]]
-    )
+    with input_errors_only():
+        inputs = score_retrieval_and_citations(read_split_inputs(options))
+        outcomes, session = ask_silently(
+            judge, inputs.study, options, (1, TOP_SCORE), lambda row: (row.question, row.texts["answer"])
+        )
+        graded = grade_submissions(inputs, outcomes, session)
+    [submission] = graded.submissions
+    report = build_split_report(inputs.split, submission, graded.session)
+    document = build_split_document(graded, submission)
+    return Results(document, submission.systems, inputs.split.measures, report, submission.differences)
 
 
 def grade_answers(
@@ -13804,31 +11552,22 @@ def grade_answers(
     criteria: OwnCriteria = (),
     repeats: int = 1,
     measures: Mapping[str, ItemFunction] = MappingProxyType({}),
-    columns: Mapping[str, str] = MappingProxyType({}),
-    baseline: str | Path | None = None,
     folder: str | Path = ".",
 ) -> Results:
-    """Score free answers as `answers` does. What is not said here is as in `grade`.
+    """Score free answers as the command `answers` does. What is not said here is as in `grade`.
 
     Args:
         rows: a list of dicts, a data frame (anything with `to_dict(orient="records")`) or the path of a
-            file, of the system `answers` or of the file's name; or a dict of systems with one of these each.
+            file; or a dict of systems with one of these each.
         methods, protocol: as on the command line. With `methods=[]` rows need no gold answer.
-        judge: without criteria and `hybrid` it is the method `llm_judge`. A function `judge(item)` returns 0
-            to 1, True, False, or None (not judged).
+        judge: as in `grade`, but a function `f(item)` returns a score from 0 to 1.
         measures: functions `f(item)`: see `Item`.
-        columns: as --columns takes them: `{"gold": "Soll"}`.
-        baseline: the path of earlier results of `answers`, to compare with.
-        folder: where the journal of a model is, `{name}_judgements.jsonl`.
+        folder: of the journal, `{name}_judgements.jsonl`.
 
     >>> grade_answers([{"question": "What burns?", "gold": "Oil", "answer": "oil"}])
     System   exact  keyword     f1
     answers  1.000    1.000  1.000
     """
-    if not isinstance(columns, Mapping):
-        raise TypeError(f"columns: expected a dict such as {{'gold': 'Soll'}}, got {cut_text(repr(columns))}")
-    if isinstance(methods, str):
-        raise TypeError(f"expected a list of names, got the string {methods!r}")
     if callable(judge) and (criteria or protocol == "quality"):
         raise ValueError("judge: a function gives one score: name a model for criteria and quality")
     given = None if methods is None else [check_name("method", name, METHODS) for name in methods]
@@ -13839,18 +11578,20 @@ def grade_answers(
         given_methods=given,
         protocol=check_name("protocol", protocol, ANSWER_PROMPTS),
         criteria=list_criterion_values(criteria),
-        given_columns=[
-            [(check_name("field", field, COLUMN_FIELDS), path)] for field, path in columns.items()
-        ],
         repeats=check_repeats(repeats),
         judge_model=name_model(judge),
         journal_only=judge is None,
-        baseline=None if baseline is None else str(baseline),
         functions=measures,
         folder=str(folder),
         sources=encode_sources(rows),
     )
-    return run_silently(GradeAnswers(options), judge, SHARE_BOUNDS, lambda answer: [answer.item])
+    with input_errors_only():
+        scored = score_by_methods(read_answer_inputs(options))
+        outcomes, session = ask_silently(judge, scored.study, options, (0, 1), lambda row: (row.item,))
+        graded = grade_scored_answers(scored, outcomes, session)
+    documents = {system.title: build_answer_results(graded, system) for system in graded.systems}
+    report = build_answer_report(graded, documents)
+    return Results(documents, graded.systems, scored.study.measures, report, graded.differences)
 
 
 def check_name(what: str, name: str, known: Collection[str]) -> str:
@@ -13865,23 +11606,27 @@ def check_repeats(repeats: int) -> int:
     return repeats
 
 
-def name_model(judge: object) -> str | None:
-    if judge is None or isinstance(judge, str) or callable(judge):
-        return judge if isinstance(judge, str) else None
-    raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
+def check_measure_names(measures: Collection[str], taken: Collection[str]) -> None:
+    repeated = sorted(set(measures) & set(taken))
+    if repeated:
+        raise ValueError(f"measures: the name is taken: {', '.join(repeated)}")
+
+
+def list_criterion_values(criteria: OwnCriteria) -> Sequence[CriterionValue]:
+    if isinstance(criteria, (str, Path)):
+        return [criteria]
+    if isinstance(criteria, Mapping):
+        return [{"name": name, "description": question} for name, question in criteria.items()]
+    return criteria
 
 
 def encode_sources(rows: Any) -> dict[str, FileData]:
-    """Return the rows of each system as the content of a file. Raises InputError, and TypeError."""
-    if not (isinstance(rows, (Iterable, Path)) or hasattr(rows, "to_dict")):
-        expected = "a list of dicts, a data frame, a path, or a dict of these"
-        raise TypeError(f"rows: expected {expected}, got {cut_text(repr(rows))}")
+    """Return the rows of each system as the content of a file. Raises InputError."""
     if not isinstance(rows, Mapping):
         rows = {Path(rows).stem if isinstance(rows, (str, Path)) else "answers": rows}
     problems: Problems = []
     if not rows:
-        text = "expected a list of dicts, a data frame, a path, or a dict of these"
-        problems.append(Problem("rows", text))
+        problems.append(Problem("rows", "expected a list of dicts, a data frame, a path, or a dict of these"))
     sources = {}
     for name, source in rows.items():
         if isinstance(source, (str, Path)):
@@ -13914,86 +11659,76 @@ def convert_foreign(value: Any) -> Any:
     return None if type(value).__name__ in ("NAType", "NaTType") else str(value)
 
 
-def check_measure_names(measures: Collection[str], taken: Collection[str]) -> None:
-    repeated = sorted(set(measures) & set(taken))
-    if repeated:
-        raise ValueError(f"measures: the name is taken: {', '.join(repeated)}")
+# -- Judging without a console
 
 
-def list_criterion_values(criteria: OwnCriteria) -> Sequence[CriterionValue]:
-    if isinstance(criteria, (str, Path)):
-        return [criteria]
-    if isinstance(criteria, Mapping):
-        return [{"name": name, "description": question} for name, question in criteria.items()]
-    return criteria
+def name_model(judge: object) -> str | None:
+    """Return the model that judges; None for a function and the journal. Raises InputError without a key."""
+    if isinstance(judge, str) and not find_api_key():
+        raise InputError([Problem("", f"set {API_KEY} to judge with {judge}")])
+    if not (judge is None or isinstance(judge, str) or callable(judge)):
+        raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
+    return judge if isinstance(judge, str) else None
 
 
-# -- Running a command without a console
-
-
-def run_silently(
-    command: AnyCommand, judge: object, bounds: Bounds, list_arguments: Callable[[Any], list[Any]]
-) -> Results:
-    """Read, judge and grade. Raises InputError for whatever the command cannot do."""
-    options = command.options
+@contextmanager
+def input_errors_only() -> Iterator[None]:
+    """Raise InputError for whatever ends a command."""
     try:
-        if isinstance(judge, str) and not find_api_key():
-            raise UsageError(f"set {API_KEY} to judge with {judge}")
-        inputs = command.read()
-        with ExitStack() as resources:
-            if callable(judge):
-                session = Session(name_function(judge), name_function(judge), repeats=options.repeats)
-                outcomes = ask_function(inputs.study, judge, bounds, list_arguments, options.repeats)
-            else:
-                needs_judge = bool(options.criteria)  # without a judge they would have no scores
-                console = Console(None, None)
-                outcomes, session = ask_requests(command, inputs, needs_judge, console, resources)
-            if session.unavailable:
-                raise JudgeUnavailable(session.unavailable)
-            graded = command.grade(inputs, outcomes, session)
+        yield
     except (UsageError, JudgeUnavailable) as error:
         raise InputError([Problem("", str(error))]) from error
-    return command.collect_results(graded)
+
+
+def ask_silently(
+    judge: object,
+    study: Study[A],
+    options: SplitOptions | AnswerOptions,
+    bounds: tuple[float, float],
+    get_arguments: Callable[[A], tuple[Any, ...]],
+) -> tuple[Outcomes, Session]:
+    """Ask a function of the user's, which returns scores within the bounds, or a model, or the journal alone.
+
+    Raises UsageError, JudgeUnavailable, or what the function raises as InputError.
+    """
+    if callable(judge):
+        return ask_function(judge, study, bounds, get_arguments, options.repeats)
+    # Without a judge, criteria would have no scores.
+    assignment = Assignment(list_requests(study), options, is_needed=bool(options.criteria))
+    with ask_model(assignment, Console(None, None)) as (outcomes, session):
+        if session.unavailable:
+            raise JudgeUnavailable(session.unavailable)
+        return outcomes, session
 
 
 # -- Functions of the user's own
 
 
-class Bounds(NamedTuple):
-    low: float
-    high: float
-    text: str
-
-
-ANY_NUMBER = Bounds(-MAX_AMOUNT, MAX_AMOUNT, "a number or None")
-RUBRIC_BOUNDS = Bounds(1, TOP_SCORE, f"a score from 1 to {TOP_SCORE}")
-SHARE_BOUNDS = Bounds(0, 1, "a score from 0 to 1, True, False or None")
-NO_SCORE = Failure("not judged by the function", asked=False)
-
-
-def name_function(function: object) -> str:
-    return getattr(function, "__name__", type(function).__name__)
-
-
 def ask_function(
-    study: Study[Any],
     judge: Callable[..., object],
-    bounds: Bounds,
-    list_arguments: Callable[[Any], list[Any]],
+    study: Study[A],
+    bounds: tuple[float, float],
+    get_arguments: Callable[[A], tuple[Any, ...]],
     n_repeats: int,
-) -> Outcomes:
+) -> tuple[Outcomes, Session]:
+    name = getattr(judge, "__name__", type(judge).__name__)
     answered: list[tuple[Request, Outcome]] = []
     for request in repeat_requests(list_requests(study), n_repeats):
-        place = f"{name_function(judge)}: {request.system}, {request.item_id}"
-        score = call_function(judge, list_arguments(study.find_answer(request)), place, bounds)
-        answered.append((request, NO_SCORE if score is None else Judgement(score, "")))
-    return collect_outcomes(answered)
+        place = f"{name}: {request.system}, {request.item_id}"
+        score = call_function(judge, get_arguments(study.find_answer(request)), place, bounds)
+        outcome = Failure("not judged by the function", asked=False)
+        answered.append((request, outcome if score is None else Judgement(score, "")))
+    return collect_outcomes(answered), Session(name, name, repeats=n_repeats)
 
 
 def call_function(
-    function: Callable[..., object], arguments: Iterable[Any], place: str, bounds: Bounds
+    function: Callable[..., object],
+    arguments: Iterable[Any],
+    place: str,
+    bounds: tuple[float, float] = (-MAX_AMOUNT, MAX_AMOUNT),
 ) -> float | None:
     """Return a function's score. Raises ValueError for what is no number within bounds, and InputError."""
+    low, high = bounds
     try:
         score = function(*arguments)
     except Exception as error:  # a function of the user's may raise anything
@@ -14002,8 +11737,9 @@ def call_function(
         return None
     if isinstance(score, (bool, np.bool_)):
         score = float(score)
-    if not is_number(score) or not bounds.low <= score <= bounds.high:
-        raise ValueError(f"{place}: expected {bounds.text}, got {cut_text(repr(score))}")
+    if not is_number(score) or not low <= score <= high:
+        expected = f"expected a number from {low:g} to {high:g}, or None"
+        raise ValueError(f"{place}: {expected}, got {cut_text(repr(score))}")
     return float(score)
 
 
@@ -14020,46 +11756,43 @@ def add_function_scores(
         for answer in answers:
             score: float | None = 0.0
             if answer.list_arguments():
-                place = f"{name}: {system}, {answer.id}"
-                score = call_function(function, answer.list_arguments(), place, ANY_NUMBER)
+                score = call_function(function, answer.list_arguments(), f"{name}: {system}, {answer.id}")
             if score is not None:
                 answer.scores[name] = score
 
 
 # ------------------------------------------------------------------ 20. Command line
 
-# In: arguments. Out: the process's exit code. This section and `run` are the only ones that print. Read
-# first: main, parse_command.
+# In: arguments. Out: the process's exit code. All that is printed goes through Console. Read first: main,
+# parse_command.
 
-COMMANDS: Mapping[str, type[AnyCommand]] = {  # by the first argument; "" needs no name
-    "": GradeSplit,
-    "check": CheckInputs,
-    "answers": GradeAnswers,
-    "agreement": MeasureAgreement,
-    "summaries": JudgeSummaries,
-    "generate": GeneratePredictions,
-    "questions": DraftQuestions,
+
+Run: TypeAlias = Callable[[Any, "Console"], int]  # of options; its docstring is in the help
+
+COMMANDS: Mapping[str, tuple[Run, type[Options]]] = {  # by the first argument; "" needs no name
+    "": (grade_split, SplitOptions),
+    "check": (check_inputs, CheckOptions),
+    "answers": (grade_answer_files, AnswerOptions),
+    "agreement": (measure_agreement, AgreementOptions),
+    "summaries": (judge_summaries, SummaryOptions),
+    "generate": (generate_predictions, GenerateOptions),
+    "questions": (draft_questions, DraftOptions),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program and return the exit code.
+    """Run the program with these arguments, by default the process's own, and return the exit code.
 
-    Args:
-        argv: the arguments; by default those of the process.
-
-    Returns:
-        0 all done, 1 worse than asked for, 2 bad usage or bad input, 3 incomplete, 130 interrupted. Nothing
-        is raised for what a user can cause.
+    Nothing is raised for what a user can cause.
     """
     console = Console(sys.stdout, sys.stderr)
-    arguments = sys.argv[1:] if argv is None else argv
+    arguments = list(sys.argv[1:] if argv is None else argv)
     printed = io.StringIO()  # by argparse, which does not see whether stdout takes it
     try:
         with redirect_stdout(printed):
-            command = parse_command(arguments)
-        console.is_quiet = command.options.quiet
-        return command.run(console) or console.exit_code
+            run, options = parse_command(arguments)
+        console.is_quiet = options.quiet
+        return run(options, console) or console.exit_code
     except SystemExit:  # after the help
         console.print(printed.getvalue().rstrip("\n"))
         return console.exit_code
@@ -14067,8 +11800,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.error(*shorten_problems(error.records))
         console.error(f"error: problems in the input: {len(error.problems)}; nothing was graded or written.")
     except UsageError as error:
-        command_name = [name for name in arguments[:1] if name and (name in COMMANDS or is_split(name))]
-        console.error(f"error: {error}", f"see: {' '.join(['evaluation.py', *command_name, '--help'])}")
+        named = [name for name in arguments[:1] if name and (name in COMMANDS or is_split(name))]
+        console.error(f"error: {error}", f"see: {' '.join(['evaluation.py', *named, '--help'])}")
     except ImportError as error:
         console.error(describe_missing_package(error))
     except JudgeUnavailable as error:
@@ -14086,30 +11819,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_BAD_INPUT
 
 
-def parse_command(argv: Iterable[str]) -> AnyCommand:
-    """Return the command that the arguments ask for. Raises UsageError, or SystemExit after --help."""
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        raise UsageError("the current folder has been removed: cd to another one") from None
-    arguments = list(argv)
+def parse_command(arguments: Sequence[str]) -> tuple[Run, Options]:
+    """Return the function of a command, and its options. Raises UsageError, or SystemExit after --help."""
     name = arguments[0] if arguments else SPLITS[0]
-    if name in ("-h", "--help", "help"):
+    if name in ("-h", "--help"):
         print((__doc__ or "").partition("\n\nContents")[0])
         raise SystemExit
     if name and name in COMMANDS:
-        del arguments[0]
+        arguments = arguments[1:]
     elif name.startswith(("-", "@")) or is_split(name):
         name = ""
     else:
         advice = advise_on_split(name, filter(None, COMMANDS))
         raise UsageError(f"unknown command or split {name or repr('')}{advice}")
-    command_type = COMMANDS[name]
+    run, options_type = COMMANDS[name]
     parser = Parser(
         f"evaluation.py {name}".rstrip(),
         usage=f"evaluation.py {name or '[SPLIT]'} ... [options]",
-        description=command_type.__doc__,
-        epilog=command_type.epilog,
+        description=run.__doc__,
+        epilog=options_type.epilog,
         formatter_class=functools.partial(
             argparse.RawDescriptionHelpFormatter, max_help_position=30, width=CONSOLE_WIDTH
         ),
@@ -14117,20 +11845,16 @@ def parse_command(argv: Iterable[str]) -> AnyCommand:
         allow_abbrev=False,
     )
     parser.add_argument("-V", "--version", action="version", version=f"evaluation.py {VERSION}")
-    flags = add_options(parser, command_type.options_type)
+    flags = add_options(parser, options_type)
     try:
-        options, unknown = parser.parse_known_args(arguments, command_type.options_type())
-    except (UnicodeDecodeError, RecursionError) as error:  # a file that is no text, or that names itself
+        options, unknown = parser.parse_known_args(arguments, options_type())
+    except (ValueError, RecursionError) as error:  # an open quote, no text, or a file that names itself
         raise UsageError(f"@FILE: {error}") from None
     if unknown:
         advice = suggest(unknown[0].partition("=")[0], flags)
         raise UsageError(f"unrecognized arguments: {shlex.join(unknown)}{advice}")
     check_needs(options)
-    if isinstance(options, InputOptions):
-        split = options.split
-        if not (is_split(split) and os.path.isdir(os.path.dirname(QUESTIONS_FILE))):
-            raise UsageError(f"no questions of {split}{advise_on_split(split)}")
-    return command_type(options)
+    return run, options
 
 
 class Parser(argparse.ArgumentParser):
@@ -14138,15 +11862,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
     def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
-        """Return the words of a line of an @FILE. \\ is as any other character, # in a word, too."""
-        line = arg_line.lstrip("\ufeff")  # which some editors put at the start of a file
-        words = shlex.shlex(re.sub(r"(?<=\S)#", "\0", line), posix=True)
-        words.whitespace_split = True
-        words.escape = ""
-        try:
-            return [word.replace("\0", "#") for word in words]
-        except ValueError as error:
-            raise UsageError(f"{error}: {arg_line.strip()}") from None
+        return shlex.split(arg_line, comments=True)
 
 
 def add_options(parser: Parser, options_type: type[Options]) -> list[str]:
@@ -14165,14 +11881,14 @@ def add_options(parser: Parser, options_type: type[Options]) -> list[str]:
 
 
 def check_needs(options: Options) -> None:
-    """Raise UsageError if a judge or a gate is asked for where nothing is judged or compared."""
+    """Raise UsageError for a judge where nothing is judged, and for a split that is none."""
     problem = ""
-    if isinstance(options, GateOptions) and options.gate and not options.baseline:
-        problem = "--gate: it needs --baseline FILE, the results to compare with"
     if isinstance(options, AnswerOptions):
         is_asked_for = options.protocol != "verdict" or (options.judge_model and not options.criteria)
         if is_asked_for and not {"llm_judge", "hybrid"}.intersection(options.methods):
             problem = "--model, --protocol: they need --method llm_judge"
+    if isinstance(options, InputOptions) and not is_split(options.split):
+        problem = f"no questions of {options.split}{advise_on_split(options.split)}"
     if problem:
         raise UsageError(problem)
 

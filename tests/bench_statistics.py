@@ -364,27 +364,6 @@ def measure_differences(runs: int) -> Iterator[Row]:
             yield Row(f"difference, {kind}, {size} a document", least, ">=", 0.92, format_cells(cells), error)
 
 
-# ------------------------------------------------------------------ People's mean
-
-
-def measure_peoples_mean(runs: int) -> Iterator[Row]:
-    """Count the intervals of people's mean that hold the true one, with 20 and 30 nearly equal labels."""
-    for shape in ("levels, 95 % threes", "levels, 90 % fives", "levels, 98 % fives"):
-        probabilities, values = SHAPES[shape]
-        truth = float(np.dot(probabilities, values))
-        for n_labels in (20, 30):
-            random = np.random.default_rng(6)
-            n_covered = 0
-            for _ in range(runs):
-                answers = random.choice(values, 300, p=probabilities)
-                judged = np.clip(np.round(answers + random.normal(0, 1, 300)), 1, 5)
-                labels = [*answers[:n_labels].tolist(), *[None] * (300 - n_labels)]
-                _, low, high, _ = evaluation.corrected_mean(judged.tolist(), labels, bounds=(1, 5))
-                n_covered += (low or 0) <= truth <= (high or 0)
-            error = find_error(0.9, runs, 5 * RUNS)
-            yield Row(f"people's mean, {shape}, {n_labels} labels", n_covered / runs, ">=", 0.9, error=error)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -402,7 +381,6 @@ def main() -> int:
         *measure_pairs(runs / RUNS),
         *measure_means(5 * runs),
         *measure_differences(5 * runs),
-        *measure_peoples_mean(5 * runs),
     )
     for row in rows:
         wanted = f"{row.sign} {row.wanted}" if row.sign else ""

@@ -18,7 +18,6 @@ from typing import Any
 import krippendorff
 import numpy as np
 from sklearn.metrics import cohen_kappa_score
-from statsmodels.regression.linear_model import OLS
 from statsmodels.stats.inter_rater import aggregate_raters, fleiss_kappa
 from statsmodels.stats.proportion import proportion_confint
 
@@ -82,26 +81,12 @@ def make_coefficients() -> dict[str, Row]:
     return rows
 
 
-def make_clustered_means() -> list[Row]:
-    """Mean of people's scores in clusters, and its standard error."""
-    rows = []
-    for sizes in ([1, 2, 3] * 4, [1] * 59):
-        clusters = np.repeat(np.arange(len(sizes)), sizes)
-        people = np.random.default_rng(8).integers(1, 6, len(clusters))
-        judge = np.random.default_rng(9).integers(1, 6, len(clusters))
-        fit = OLS(people, np.ones(len(people))).fit(cov_type="cluster", cov_kwds={"groups": clusters})
-        given = {"clusters": clusters.tolist(), "people": people.tolist(), "judge": judge.tolist()}
-        rows.append({**given, "mean": float(fit.params[0]), "error": float(fit.bse[0])})
-    return rows
-
-
 def main() -> None:
     share = proportion_confint(400, 600, method="agresti_coull")
     numbers = {
         "cohen_kappa": make_kappas(),
         "krippendorff_alpha": make_alphas(),
         "agreement": make_coefficients(),
-        "clustered_means": make_clustered_means(),
         "agresti_coull_400_of_600": [float(end) for end in share],
     }
     lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in numbers.items()]

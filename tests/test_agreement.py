@@ -189,6 +189,10 @@ def test_forms_of_a_verdict(project: Project) -> None:
     assert results["judges"][1]["undecided"] == 2
 
 
+FILL_IN = "fill in score or correct, or name a column for each rater: --columns rater=NAME,NAME"
+IGNORED = "files without a score, ignored: {}"
+
+
 def agreements(results: Any) -> dict[str, float]:
     """Return the agreement of the two judges on each source."""
     return {name: source["pairs"][0]["agreement"] for name, source in results["sources"].items()}
@@ -228,27 +232,27 @@ def test_the_files_of_a_folder(project: Project) -> None:
         }
     files["evals/s1"] = judged("s1", None, None, None)  # not judged
     outcome, results = agree(project, files, "--eval-dir", "evals", "--samples", "1")
-    assert (outcome.code, outcome.err) == (0, ["JSON files without a judge's decisions, ignored: 3"])
+    assert (outcome.code, outcome.err) == (0, [IGNORED.format("3, e.g. evals/labels.json")])
     assert [(judge["judge"], judge["decisions"]) for judge in results["judges"]] == [("x", 9), ("y", 9)]
     assert [len(judge["files"]) for judge in results["judges"]] == [4, 4]
     assert results["all"]["pairs"][0]["items"] == 9
-    thirds = dict.fromkeys(("runs/s1.json", "run of s2"), pytest.approx(2 / 3))
+    thirds = dict.fromkeys(("runs/s1", "run of s2"), pytest.approx(2 / 3))
     assert agreements(results) == {**thirds, "s3": 1.0, "bank": 1.0}
     assert {"SOURCE: bank", "SOURCE: s3"} <= blocks(outcome.out).keys()
     assert results["items_apart"] == 2
-    assert [item["source"] for item in results["disagreements"]] == ["runs/s1.json"]
+    assert [item["source"] for item in results["disagreements"]] == ["runs/s1"]
     _, results = agree(project, {}, "--eval-dir", "evals", "--samples", "-1")
     assert results["disagreements"] == []
 
 
-def test_no_common_item_is_a_warning_with_the_sources(project: Project) -> None:
+def test_no_common_item_is_a_warning(project: Project) -> None:
     files = {"evals/s1__judge-x": judged("s1", True), "evals/s2__judge-y": judged("s2", True)}
     people = [row(0, True, run_name="run of s2")]
     outcome, results = agree(project, files, "--eval-dir", "evals", people=people)
     assert outcome.code == 3
     assert outcome.err[:2] == [
-        "warning: x and y have no item in common; sources: x has runs/s1.json, y has runs/s2.json",
-        "warning: x and people have no item in common; sources: x has runs/s1.json, people has run of s2",
+        "warning: x and y have no item in common",
+        "warning: x and people have no item in common",
     ]
     assert [pair["items"] for pair in results["people"]["judges"]] == [0, 0]
 
@@ -269,7 +273,7 @@ Counts = tuple[int, int, int]
 BOTH = [row(0, True), row(1, True)]
 LABELS: dict[str, tuple[object, Counts, Counts]] = {
     # the labels; items, too strict and contradicted ones of judge x, of judge y
-    "of any source": ([*BOTH, row(9, True)], (1, 0, 1), (1, 1, 1)),
+    "of any source": (BOTH, (1, 0, 1), (1, 1, 1)),
     "of a row's source": ([row(n, True, source="runs/t.json") for n in (0, 1)], (2, 1, 0), (2, 1, 0)),
     "of a file": ({"items": BOTH, "source_file": "runs/s.json", "run_name": "r"}, (1, 0, 1), (2, 2, 0)),
     "of another source": ({"items": BOTH, "run_name": "r"}, (0, 0, 0), (0, 0, 0)),
@@ -289,7 +293,7 @@ def test_labels_count_once_and_for_their_source(
         "evals/t__judge-y": judged("t", False, True, True),
     }
     outcome, results = agree(project, files, "--eval-dir", "evals", people=labels)
-    assert agreements(results) == {"runs/s.json": 0.0, "runs/t.json": 1.0}  # whatever people say
+    assert agreements(results) == {"runs/s": 0.0, "runs/t": 1.0}  # whatever people say
     [pair] = results["all"]["pairs"]
     assert (pair["items"], pair["contradicted"], pair["agreement"]) == (4, 1, 0.75)
     keys = ("items", "too_strict", "contradicted")
@@ -312,8 +316,6 @@ def test_intervals_resample_questions(project: Project) -> None:
     one, ten = found
     assert (ten["all"]["items"], ten["all"]["pairs"][0]["questions"]) == (400, 40)
     for part, rows in (("all", "pairs"), ("people", "judges"), ("people", "votes")):
-        for found_row in (*ten[part][rows], *one[part][rows]):
-            found_row["ci95"].pop("people_mean", None)  # an estimate from all rows
         intervals = [row["ci95"] for row in one[part][rows]]
         assert [row["ci95"] for row in ten[part][rows]] == intervals
         assert None not in intervals[0].values()
@@ -330,6 +332,7 @@ def test_verdicts_are_compared_with_those_of_people(project: Project) -> None:
     ]
     # The decisions of people count with any method.
     annotations = {"annotations": [row(n, n in (0, 3), decision_method="exact") for n in range(7)]}
+    files[0]["detailed_results"].append(row(6, None))
     people = compare(project, *files, people=annotations)["people"]
     assert (people["items"], people["items_without_judge"]) == (7, 1)
     rows = {row["judge"]: row for row in (*people["judges"], *people["votes"])}
@@ -379,21 +382,23 @@ def judged_split() -> Row:
     return results
 
 
-PEOPLE_FORMS = {  # header and row
-    "a row per rating": ("item,rater,score", "{id},ann,{score}"),
-    "semicolons and capitals": ("Item;Rater;Score", " strong/{question} ;ann;{score}"),
-    "by system and question": ("system\tquestion_id\tscore", "strong\t{question}\t{score}"),
-    "a column per rater": ("item,ann,note", "{id},{score},sure"),
+PEOPLE_FORMS: dict[str, tuple[str, str, list[str]]] = {  # header, row and options
+    "a row per rating": ("item,rater,score", "{id},ann,{score}", []),
+    "semicolons and capitals": ("Item;Rater;Score", " strong/{question} ;ann;{score}", []),
+    "by system and question": ("system\tquestion_id\tscore", "strong\t{question}\t{score}", []),
+    "a column per rater": ("item,ann,note", "{id},{score},sure", ["--columns", "rater=ann"]),
 }
 
 
-@table("header, form", PEOPLE_FORMS)
-def test_a_judge_of_a_split_is_compared_with_people(project: Project, header: str, form: str) -> None:
+@table("header, form, options", PEOPLE_FORMS)
+def test_a_judge_of_a_split_is_compared_with_people(
+    project: Project, header: str, form: str, options: list[str]
+) -> None:
     """The judge gave 5, 3, 1 and, before a person's decision, 2; people gave 5, 4, 1 and 3."""
     rows = [form.format(id="abcd"[n], question=f"q{n}", score=score) for n, score in enumerate((5, 4, 1, 3))]
     project.write("judge.json", judged_split())
     project.write("people.csv", "\n".join([header, *rows]))
-    assert project.run("agreement", "judge.json", "--human", "people.csv").code == 0
+    assert project.run("agreement", "judge.json", "--human", "people.csv", *options).code == 0
     results = project.read("agreement.json")
     assert (results["compared"], results["all"]["pairs"], results["people"]["votes"]) == ("score", [], [])
     assert [judge["undecided"] for judge in results["judges"]] == [1]
@@ -427,7 +432,8 @@ def test_a_judge_of_answers_is_compared_with_verdicts_of_people(project: Project
     cells = words.split()
     columns = [*(f"i{n},{cell},{cell}," for n, cell in enumerate(cells[:3])), f"i3,{cells[0]},{cells[1]},"]
     project.write("wide.csv", "\n".join(["item,ann,bob,eve", *columns]) + cells[0])
-    assert project.run("agreement", "judge.json", "--human", "wide.csv").code == 0
+    command = ("agreement", "judge.json", "--human", "wide.csv", "--columns", "rater=ann,bob,eve")
+    assert project.run(*command).code == 0
     results = project.read("agreement.json")
     [judge_row] = results["people"]["judges"]
     assert (results["compared"], judge_row["items"], judge_row["ratings"]) == ("correct", 4, 9)
@@ -437,7 +443,7 @@ def test_a_judge_of_answers_is_compared_with_verdicts_of_people(project: Project
 
 
 def test_people_among_themselves(project: Project) -> None:
-    """Two people are enough, with a judge or without one, who is compared with each of their ratings."""
+    """A judge is compared with each of their ratings. Without a judge, theirs are a file like a judge's."""
     project.write("judge.json", judged_split())
     project.write("people.csv", "item,rater,score\na,ann,5\na,bob,4\nb,ann,3\nb,bob,3\nc,ann,1\nc,bob,3\n")
     outcome = project.run("agreement", "judge.json", "--human", "people.csv")
@@ -448,7 +454,7 @@ def test_people_among_themselves(project: Project) -> None:
     assert (judge["items"], judge["ratings"], judge["accuracy_within_1"]) == (3, 6, pytest.approx(5 / 6))
     [pair] = results["among_people"]["pairs"]
     assert (pair["items"], pair["kappa"]) == (3, pytest.approx(1 - (5 / 3) / (27 / 9)))  # 531 and 433
-    assert project.run("agreement", "--human", "people.csv").code == 0
+    assert project.run("agreement", "people.csv").code == 0
     alone = project.read("agreement.json")
     assert ([judge["judge"] for judge in alone["judges"]], "people" in alone) == (["ann", "bob"], False)
     assert alone["all"]["pairs"] == [pair]
@@ -457,16 +463,8 @@ def test_people_among_themselves(project: Project) -> None:
 FULL = [row(n, n != 1, id=f"i{n}") for n in range(3)]  # yes, no, yes, with all texts
 ASKED = "question,ground_truth,response,correct"
 RATING_FORMS: dict[str, tuple[str, object]] = {  # a file with the ratings yes, yes, no of the same answers
-    "CSV of items": ("x.csv", "item,correct\ni0,yes\ni1,yes\ni2,no\n"),
-    "CSV of scores": ("x.csv", "id;score\ni0;1\ni1;1\ni2;0\n"),
-    "CSV with a column for the judge": ("x.csv", "item,note,gpt\ni0,,yes\ni1,,yes\ni2,sic,no\n"),
     "CSV of texts": ("x.csv", f"{ASKED}\nQ0?,g0,p0,1\nQ1?,g1,p1,1\nQ2?,g2,p2,0\n"),
     "CSV with the ID for reading": ("x.csv", f"id,{ASKED}\n9,Q0?,g0,p0,1\n9,Q1?,g1,p1,1\n9,Q2?,g2,p2,0\n"),
-    "JSON of items": ("x.json", [{"item": f"i{n}", "correct": n < 2} for n in range(3)]),
-    "JSON lines of IDs": (
-        "x.jsonl",
-        "".join(f'{{"id": "i{n}", "correct": {int(n < 2)}}}\n' for n in range(3)),
-    ),
     "answer beside a gold answer": (
         "x.json",
         [
@@ -475,12 +473,23 @@ RATING_FORMS: dict[str, tuple[str, object]] = {  # a file with the ratings yes, 
         ],
     ),
 }
+NAMED_FORMS: dict[str, tuple[str, object]] = {
+    "CSV of items": ("x.csv", "item,correct\ni0,yes\ni1,yes\ni2,no\n"),
+    "CSV of scores": ("x.csv", "id;score\ni0;1\ni1;1\ni2;0\n"),
+    "JSON of items": ("x.json", [{"item": f"i{n}", "correct": n < 2} for n in range(3)]),
+    "JSON lines of IDs": (
+        "x.jsonl",
+        "".join(f'{{"id": "i{n}", "correct": {int(n < 2)}}}\n' for n in range(3)),
+    ),
+}
 
 
-@table("name, content", RATING_FORMS)
+@table("name, content", RATING_FORMS | NAMED_FORMS)
 @pytest.mark.parametrize("option", [[], ["--human"]])
 def test_forms_of_ratings(project: Project, name: str, content: object, option: list[str]) -> None:
-    """A judge and people may name the answers of another file, or have texts as `answers` reads them."""
+    """Texts are those that `answers` reads. People may also name the answers of another file."""
+    if (name, content) in NAMED_FORMS.values():
+        option = ["--human"]
     project.write("full.json", FULL)
     project.write(name, content)
     outcome = project.run("agreement", "--quiet", "full.json", *option, name)
@@ -491,49 +500,22 @@ def test_forms_of_ratings(project: Project, name: str, content: object, option: 
     assert (results["compared"], pair["items"], rate) == ("correct", 3, pytest.approx(1 / 3))
 
 
-def test_a_position_is_no_name_of_another_question(project: Project) -> None:
+def test_texts_count_before_an_id(project: Project) -> None:
+    """A row whose texts no judge has is named, and does not count: they may be of last year's answers."""
     project.write("full.json", [row(n, id=str(n)) for n in range(3)])
     people = [row(f"other {n}", id=str(n)) for n in range(3)]
-    project.write("people.json", [row(0, id="7"), *people])
-    assert project.run("agreement", "full.json", "--human", "people.json").code == 0
+    project.write("people.json", [row(0, id="7"), row(1, id="1") | {"gold": "another"}, *people])
+    outcome = project.run("agreement", "full.json", "--human", "people.json")
     found = project.read("agreement.json")["people"]
-    assert (found["items"], found["items_without_judge"], found["judges"][0]["items"]) == (4, 3, 1)
-    project.write("people.csv", "ID,Question,Answer,ann\n0,Q0?,short,yes\n1,Q1?,short,no\n")  # for reading
+    assert (outcome.code, found["items"], found["judges"][0]["items"]) == (3, 1, 1)
+    what = (
+        "ratings of items that no judge has, which do not count: 4, e.g. Q1?; a judge has names such as Q0?"
+    )
+    assert f"warning: people.json: {what}" in outcome.err
+    project.write("people.csv", "ID,Question,correct\n0,Q0?,yes\n1,Q1?,no\n")  # the question is for reading
     assert project.run("agreement", "full.json", "--human", "people.csv").code == 0
     [judge] = project.read("agreement.json")["people"]["judges"]
     assert (judge["items"], judge["accuracy"]) == (2, 0.5)
-
-
-OTHER_TEXTS = {"answer": {"prediction": "another answer"}, "gold answer": {"gold": "another gold answer"}}
-
-
-@table("changes", OTHER_TEXTS)
-def test_ratings_by_an_id_with_other_texts_are_named(project: Project, changes: dict[str, Any]) -> None:
-    """They count, as texts for people may be shortened; they may also be of last year's answers."""
-    project.write("full.json", [row(n, id=str(n)) for n in range(3)])
-    project.write("people.json", [row(1, id="1"), row(0, id="0") | changes])
-    outcome = project.run("agreement", "full.json", "--human", "people.json")
-    assert (outcome.code, project.read("agreement.json")["people"]["items"]) == (0, 2)
-    what = "ratings that count by ID, and whose gold answer or answer is not the judged one: 1, e.g. 0"
-    assert f"warning: people.json: {what}; check that they are of these answers" in outcome.err
-
-
-def test_a_damaged_number_of_repeats_is_none(project: Project) -> None:
-    rows = [{"id": "1", "input": "q", "gold": "g", "prediction": "p", "correct": True}]
-    for name in ("a", "b"):
-        project.write(
-            f"{name}.json", {"judge_model": name, "setup": {"repeats": 10**30}, "detailed_results": rows}
-        )
-    assert project.run("agreement", "a.json", "b.json").code == 0
-
-
-def test_annotations_that_are_no_list(project: Project) -> None:
-    project.write("a.csv", "item,score\n1,2\n")
-    project.write("labels.json", [{"id": 1, "annotations": 5}])
-    problems = assert_refused(
-        project, "agreement", "a.csv", "--human", "labels.json", "--columns", "rows=annotations"
-    )
-    assert mentions(problems, "labels.json", "annotations: expected a list, got 5")
 
 
 def test_judges_that_only_name_their_items(project: Project) -> None:
@@ -557,48 +539,40 @@ def test_ratings_of_answers_that_no_judge_has_do_not_count(project: Project) -> 
 def test_a_person_of_whom_no_rating_is_of_a_judged_answer_is_left_out(project: Project) -> None:
     """Of the others all is compared as it is without that person."""
     project.write("judge.json", judged_split())
-    known = "item,rater,score\na,ann,5\nb,ann,4\n"
+    known = "item,rater,score\na,ann,5\nb,ann,4\nold,ann,\n"  # what has no score is no rating
     found = []
     for labels in (known, known + "x,bob,3\ny,bob,4\n"):
         project.write("people.csv", labels)
         outcome = project.run("agreement", "--quiet", "judge.json", "--human", "people.csv")
         found.append(project.read("agreement.json")["people"])
     assert (outcome.code, found[0]) == (3, {**found[1], "files": found[0]["files"]})
-    assert outcome.err[:2] == [
-        "warning: people.csv: ratings of items that no judge has, which do not count: 2, e.g. x",
-        "warning: people.csv: people without a rating of an item that a judge has: 1, e.g. bob",
-    ]
+    what = "ratings of items that no judge has, which do not count: 2, e.g. x; a judge has names such as a"
+    assert outcome.err[0] == f"warning: people.csv: {what}"
 
 
+NO_SCORE = f"people.csv:1: no row has a score: {FILL_IN}"
+UNKNOWN = "warning: people.csv: ratings of items that no judge has, which do not count: 1, e.g. "
+NOT_NAMED = "people.csv:2: what was judged is missing or blank: expected answer_id, question and prediction, "
 BAD_TABLES = {
-    "no rating": ("answer_id,score,note\na,,?\n", "people.csv: no row has a score: fill in the column"),
+    "no rating": ("answer_id,score,note\na,,?\n", NO_SCORE),
+    "no column of ratings": ("item,note\na,so\n", NO_SCORE),
     "another criterion": (
         "question_id,system,criterion,score\nq0,strong,polite,1\n",
-        "people.csv: no rating of an item that a judge has, by its criteria (answer): found strong/q0; ",
+        f"{UNKNOWN}strong/q0; ",
     ),
-    "unknown items": (
-        "item,score\nx,3\n",
-        "people.csv: no rating of an item that a judge has, by its criteria (answer): found x; ",
-    ),
-    "no item": ("name,score\na,3\n", "people.csv:2: what was judged is missing or blank: expected input, "),
+    "unknown items": ("item,score\nx,3\n", f"{UNKNOWN}x; a judge has names such as a"),
+    "no item": ("name,score\na,3\n", NOT_NAMED),
     "names of columns": (
         "Frage,Antwort,correct\nQ,A,yes\n",
-        "people.csv:2: what was judged is missing or blank: expected input, "
-        "answer_id, item, id, question_id, found frage, antwort, correct",
-    ),
-    "no column of ratings": (
-        "item,note\na,so\n",
-        "people.csv:1: no decisions: expected score, correct, a column for each rater, "
-        "or a split's llm_judge, found item, note",
+        f"{NOT_NAMED}item, id or question_id, found frage, antwort, correct",
     ),
     "a wrong verdict": ("item,correct\na,so so\n", "people.csv:2: correct: expected yes or no, got so so"),
     "several answers": ("item,score\nq1,3\n", "people.csv:2: q1 is the name of 2 answers"),
     "two of a person": ("item,score\na,3\na,4\n", "people.csv:3: a second rating of a by people"),
-    "a word": ("item,ann\na,good\n", "people.csv:2: ann: expected a number, yes or no, got good"),
-    "not a number": ("item,score\na,inf\n", "people.csv:2: score: expected a number"),
+    "not a number": ("item,score\na,inf\n", "people.csv:2: score: expected a number, yes or no, got inf"),
     "verdicts on scores": (
         "item,correct\na,yes\n",
-        "error: verdicts and scores cannot be compared: no correct by big/model, no score by people",
+        "error: verdicts and scores cannot be compared: yes or no by people, scores by big/model",
     ),
 }
 
@@ -671,7 +645,7 @@ BAD_USAGE = {
     "one judge": ("a.json ./a.json", "agreement needs two judges, or one and --human, got 1"),
     "verdicts and scores": (
         "a.json score.json",
-        "verdicts and scores cannot be compared: no correct by score, no score by a",
+        "verdicts and scores cannot be compared: yes or no by a, scores by score",
     ),
     "too many scores": (
         "many.json too_many.json",
@@ -699,7 +673,7 @@ def test_an_empty_folder(project: Project) -> None:
 
 
 def test_the_problems_of_all_files_are_listed(project: Project) -> None:
-    rows = [{"input": "q", "correct": "maybe"}, {"input": "q", "score": True}]
+    rows = [{"id": 1, "correct": "maybe"}, {"id": 2, "score": "high"}, {"input": "q", "score": 1}]
     split = {"strong": {"llm_judge": {"per_question": [{"question_id": "q1", "answer_score_raw": "high"}]}}}
     files = {"rows": rows, "split": split, "undecided": [row(0, None)], "torn": "[{"}
     names = [f"{name}.json" for name in (*files, "missing")]
@@ -707,10 +681,11 @@ def test_the_problems_of_all_files_are_listed(project: Project) -> None:
         project.write(f"{name}.json", content)
     assert assert_refused(project, "agreement", *names) == [
         "rows.json: [0]: correct: expected yes or no, got maybe",
-        "rows.json: [1]: score: Expected int | float | null, got bool",
-        "split.json: strong: [0]: score: Expected int | float | null, got str",
-        "undecided.json:1: no decisions: expected score, correct, a column for each rater, or a split's "
-        "llm_judge, found input, gold, prediction, correct, reasoning, decision_method",
+        "rows.json: [1]: score: expected a number, yes or no, got high",
+        "rows.json: [2]: what was judged is missing or blank: expected answer_id, question and prediction, "
+        "item, id or question_id, found input, score",
+        "split.json: strong: [0]: score: expected a number, yes or no, got high",
+        f"undecided.json:1: no row has a score: {FILL_IN}",
         "torn.json:1: JSON is cut off",
         f"missing.json: file not found in {project.folder}; found split.json",
     ]
@@ -728,19 +703,15 @@ TRAIN = {
     "most_common_label": 1,
     "most_common_label_share": 0.391304347826087,
     "krippendorff_alpha": 0.6889410318022975,
-    "answers_judged": 24,
-    "judge_weight": 0.6311074918566776,
     "accuracy": 0.5652173913043478,
     "accuracy_within_1": 0.7391304347826086,
     "kappa": 0.7540106951871658,
     "people_minus_judge": -0.6,
-    "people_mean": 2.4017033116178066,
     "ci95": {
         "accuracy": [0.365349202239, 0.746418195354],
         "accuracy_within_1": [0.479137698841, 0.914297299957],
         "kappa": [0.421791263615, 0.918548608392],
         "people_minus_judge": [-1.3458224717, 0.181218333349],
-        "people_mean": [1.571167669455, 3.3256694801],
     },
 }
 AMONG_PEOPLE = 0.7254672897196262
@@ -807,38 +778,18 @@ def compare_with(
 
 
 def test_judge_and_people_by_hand(project: Project) -> None:
-    """The mean of people is that of all eight answers."""
     people = [4, 3, 5, 1, 4, 2]
     found, lines = compare_with(project, people)
-    # Of the labelled, both means are 19/6, Cov = (68 - 19 * 19 / 6) / 6 and Var = (71 - 19 * 19 / 6) / 6.
-    weight = 47 / 65
-    assert found["judge_weight"] == pytest.approx(weight, abs=1e-12)
-    assert found["people_mean"] == pytest.approx(weight * 27 / 8 + (1 - weight) * 19 / 6, abs=1e-12)
-    assert (found["ratings"], found["questions"], found["answers_judged"]) == (6, 6, 8)
+    assert (found["ratings"], found["questions"]) == (6, 6)
     assert (found["accuracy"], found["accuracy_within_1"], found["people_minus_judge"]) == (3 / 6, 5 / 6, 0)
     assert found["kappa"] == pytest.approx(1 - 6 * 6 / 130, abs=1e-12)  # squares: 6 observed, 130 crosswise
     assert found["krippendorff_alpha"] == evaluation.krippendorff_alpha([JUDGED[:6], people], "ordinal")
-    _, low, high, _ = evaluation.corrected_mean(JUDGED, [*people, None, None], DOCUMENTS, bounds=(1, 5))
     gap = mean_interval([(4 + gap) / 8 for gap in (0, 1, 0, -2, 0, 1)])  # from -4 to 4
-    assert found["ci95"]["people_mean"] == [low, high]
     assert found["ci95"]["people_minus_judge"] == pytest.approx([8 * end - 4 for end in gap], abs=1e-9)
     assert found["ci95"]["kappa"] == [pytest.approx(-13 / 23), 1]
     assert (
-        "big/model: People's mean: of all 8 judged answers, from its scores (weight 0.72) and the labels."
-        in lines
+        "big/model: On average the judge is 0.00 higher than people: 0.0 of 100 points of a grade." in lines
     )
-
-
-def test_blank_answers_count_in_peoples_mean(project: Project) -> None:
-    """They have the lowest score, whoever reads them."""
-    judge = judged_eight()
-    for blank in judge["strong"]["llm_judge"]["per_question"][6:]:
-        blank |= {"judge_score": 1, "answer_score_raw": 1, "answer_rationale": "No answer was given."}
-    people = [4, 3, 5, 1, 4, None]
-    found, _ = compare_with(project, people, judge)
-    mean = evaluation.corrected_mean(JUDGED[:6], people, DOCUMENTS[:6], bounds=(1, 5)).mean or 0
-    assert (found["ratings"], found["answers_judged"]) == (5, 8)
-    assert found["people_mean"] == pytest.approx((6 * mean + 2 * 1) / 8, abs=1e-12)
 
 
 MEANINGS = {  # people's scores -> starts of the sentences on what they mean for grades
@@ -851,7 +802,7 @@ MEANINGS = {  # people's scores -> starts of the sentences on what they mean for
     "lower, on three documents": ([2, 1, 3], []),
     "higher, on two documents": ([5, 4], []),
     "higher and random": (
-        [5, 5, None, 5, 5, 4, None, 5],
+        [5, 4, None, 5, 5, 4, None, 5],
         [
             "Kappa is below 0.4: ",
             "The judge is too strict to grade by its scores alone.",
@@ -875,7 +826,6 @@ def test_nearly_equal_labels_are_no_poor_agreement(project: Project) -> None:
     _, lines = compare_with(project, [5] * 29 + [4], judged_eight(documents, [5] * 30))
     shown = [line.removeprefix("big/model: ") for line in lines]
     assert "97% of people's labels are 5: kappa tells little then; exact agreement is 97%." in shown
-    assert "Kappa 0.00: cannot tell yet, label more." in shown
     assert mentions(shown, "no interval of kappa: resamples of documents have the same")
     assert not mentions(shown, "no basis")
 
@@ -910,14 +860,14 @@ def test_a_class_is_compared_with_its_label_sheet(small: Project, judge_with: Ju
         writer.writeheader()
         writer.writerows([{**row, "score": "4"} for row in rows])
     outcome = small.run(*command)
-    line = "python evaluation.py agreement dev_graded/*/dev_evaluation.json --human dev_labels.csv"
-    assert f"To compare with people: {line}" in outcome.err
-    outcome = small.run(*line.split()[2:], "--quiet")
+    outcome = small.run(
+        "agreement", "dev_graded/*/dev_evaluation.json", "--human", "dev_labels.csv", "--quiet"
+    )
     assert (outcome.code, outcome.err) == (0, [])
     results = small.read("agreement.json")
     [judge] = results["people"]["judges"]
     assert [row["judge"] for row in results["judges"]] == [LLAMA]
-    assert (judge["items"], judge["ratings"], judge["answers_judged"], judge["too_kind"]) == (3, 3, 4, 1)
+    assert (judge["items"], judge["ratings"], judge["too_kind"]) == (3, 3, 1)
 
 
 def test_two_years_with_the_same_ids_have_nothing_in_common(project: Project) -> None:
@@ -929,15 +879,6 @@ def test_two_years_with_the_same_ids_have_nothing_in_common(project: Project) ->
     [pair] = results["all"]["pairs"]
     assert (pair["items"], outcome.code) == (0, 3)
     assert mentions(outcome.err, "big/model and other have no item in common")
-
-
-def test_items_that_only_an_id_tells_are_said(project: Project) -> None:
-    ids = [{"id": n, "score": 3 + n % 2} for n in range(5)]
-    outcome, _ = agree(project, {"a": ids, "b": ids}, "a.json", "b.json")
-    assert "Items that only an ID or a position tells: those of a, b." in outcome.out
-    assert (
-        "only an ID" not in agree(project, {"a": scores(1, 2), "b": scores(1, 2)}, "a.json", "b.json")[0].out
-    )
 
 
 def test_the_answers_of_two_systems_differ_even_if_they_are_equal(project: Project) -> None:
@@ -975,7 +916,8 @@ def test_a_mean_halfway_between_two_levels_is_the_upper_one(
     judge_with({"strong": [repeats, [1, 1]]})
     small.run("dev", "--repeats", "2", "--criteria", "clear.json", "--report", "html")
     page = small.files()["dev_evaluation.html"].decode()
-    assert f"<dd>{level} ({repeats[0]}, {repeats[1]}): Worth " in page
+    mean = f"{sum(repeats) / 2:g}"
+    assert f"<dd>{mean} ({repeats[0]}, {repeats[1]}): Worth " in page
     given = re.findall(r"<b>(\d)</b> level \d <span class=\"badge level\d\">given to strong", page)
     assert int(given[0]) == level
 
@@ -1069,31 +1011,10 @@ def fill_in_labels(project: Project, n_rows: int) -> list[int]:
 CLASS = ("agreement", "--quiet", "dev_graded/*/dev_evaluation.json", "--human", "dev_labels.csv")
 
 
-def test_a_label_is_of_the_copies_that_were_drawn(project: Project, serve: Serve) -> None:
-    """Nine of eighteen answers are drawn. Those that do not have a row of their own are copies of others."""
-    grade_class(project, serve)
-    labels = fill_in_labels(project, 9)
-    n_own = labels.count(4)
-    assert 0 < n_own < len(labels) < 9
-    assert project.run(*CLASS).code == 0
-    [judge] = project.read("agreement.json")["people"]["judges"]
-    mean = (4 * n_own + 2 * (9 - n_own)) / 9  # the judge gives all the same, and tells nothing
-    assert (judge["answers_judged"], judge["people_mean"]) == (18, pytest.approx(mean))
-
-
-def test_a_class_of_which_one_is_not_graded_any_more(project: Project, serve: Serve) -> None:
-    grade_class(project, serve)
-    fill_in_labels(project, 9)
-    shutil.rmtree(project.folder / "in/two")
-    assert project.run("dev", "--submissions", "in/*").code == 0
-    outcome = project.run(*CLASS)
-    assert (outcome.code, outcome.err) == (0, ["JSON files without a judge's decisions, ignored: 1"])
-
-
 def test_a_sheet_that_nobody_has_filled_in(project: Project, serve: Serve) -> None:
     grade_class(project, serve)
     assert project.run("dev", "--submissions", "in/*", "--label-sheet").code == 0
-    expected = ["dev_labels.csv: no row has a score: fill in the column"]
+    expected = [f"dev_labels.csv:1: no row has a score: {FILL_IN}"]
     assert assert_refused(project, *CLASS) == expected
 
 
@@ -1149,7 +1070,8 @@ def test_people_use_the_words_of_a_criterion(
     assert small.run("agreement", RESULTS, "--human", "people.csv").code == 0
     results = small.read("agreement.json")
     n_decisions = 2 if criterion == "polite" else 1
-    assert (results["compared"], results["judges"][0]["decisions"]) == ("score", n_decisions)
+    kind = "correct" if criterion == "polite" else "score"  # people said yes or no
+    assert (results["compared"], results["judges"][0]["decisions"]) == (kind, n_decisions)
     [judge] = results["people"]["judges"]
     assert (judge["items"], judge["accuracy"]) == (n_decisions, 1 / n_decisions)
 
@@ -1186,68 +1108,20 @@ def rate(project: Project, content: str, *options: str) -> tuple[Outcome, Any]:
     return outcome, json.loads(path.read_bytes()) if path.exists() else None
 
 
-PAIRS = [(1, 1), (2, 2), (3, 3), (4, 5), (5, 5), (1, 2), (2, 2), (3, 3)]
-
-
-def test_columns_of_programs_are_no_raters(project: Project) -> None:
-    """As pandas' index, which made an alpha of 0.86 one of 0.07."""
-    rows = [f"{n},i{n},{ann},{bob},{100 + n},12.5" for n, (ann, bob) in enumerate(PAIRS)]
-    outcome, results = rate(project, "\n".join([",item,ann,bob,duration_ms,Mean", *rows]))
-    line = "t.csv: 16 ratings, a column for each rater; raters: ann, bob; no raters: (no name), "
-    line += "duration_ms, mean"
-    assert (outcome.code, outcome.err) == (0, [line])
-    [read] = results["read"]
-    assert (read["rater_columns"], read["left_out"]) == (["ann", "bob"], ["(no name)", "duration_ms", "mean"])
-    assert (read["file"], read["ratings"], read["form"]) == ("t.csv", 16, "a column for each rater")
-    assert [judge["judge"] for judge in results["judges"]] == ["ann", "bob"]
-    assert rate(project, "\n".join([",item,ann,bob,duration_ms,Mean", *rows]), "--quiet")[0].err == []
-
-
-def test_the_columns_of_raters_may_be_named(project: Project) -> None:
-    rows = [f"i{n},{ann},{bob},{1000 + n}" for n, (ann, bob) in enumerate(PAIRS)]
-    content = "\n".join(["item,ann,bob,worker", *rows])
-    outcome, results = rate(project, content)
-    assert mentions(outcome.err, "t.csv: 24 ratings, a column for each rater; raters: ann, bob, worker")
-    assert len(results["judges"]) == 3
-    outcome, results = rate(project, content, "--columns", "rater=ann,bob")
-    assert (len(outcome.err), [judge["judge"] for judge in results["judges"]]) == (1, ["ann", "bob"])
-
-
-def test_cells_without_a_rating(project: Project) -> None:
-    """A decimal comma is a point where the delimiter allows it."""
-    content = "item;ann;bob\na;4,5;4.5\nb;NA;3\nc;n/a;-\nd;nan;2\ne;;1\nf;1;1\n"
-    outcome, results = rate(project, content)
+def test_a_column_for_each_rater(project: Project) -> None:
+    """Only if they are named, or an index might be a rater. A decimal comma is a point."""
+    content = "item;Ann;bob;index\na;4,5;4.5;1\nb;;3;2\nc;1;1;3\n"
+    outcome, results = rate(project, content, "--columns", "rater=Ann,bob")
     [pair] = results["all"]["pairs"]
     assert (outcome.code, pair["items"], pair["agreement"]) == (0, 2, 1.0)
-
-
-def test_columns_say_where_ratings_are(project: Project) -> None:
-    rows = [
-        f"i{n},{name},{note}" for n, notes in enumerate(PAIRS) for name, note in zip("ab", notes, strict=True)
-    ]
-    content = "\n".join(["Frage.Nr,Wer,Note", *rows])
-    outcome, results = rate(project, content, "--columns", "item=Frage.Nr", "rater=Wer", "score=Note")
-    line = "t.csv: 16 ratings, a row for each rating; item: Frage.Nr; rater: Wer; score: Note"
-    assert (outcome.code, outcome.err) == (0, [line])
-    assert results["all"]["pairs"][0]["agreement"] == 6 / 8
-    assert assert_refused(project, "agreement", "t.csv", "--columns", "score=x")[0].startswith(
-        "t.csv: --columns score=x: found frage.nr, wer, note"
-    )
-
-
-def test_the_export_of_label_studio(project: Project) -> None:
-    def annotate(number: int, *choices: str) -> dict[str, Any]:
-        annotations = []
-        for rater, choice in enumerate(choices, start=1):
-            value = {"value": {"choices": [choice]}, "type": "choices", "from_name": "verdict"}
-            annotations.append({"id": 10 * number + rater, "completed_by": rater, "result": [value]})
-        return {"id": number, "data": {"text": f"Answer {number}"}, "annotations": annotations}
-
-    tasks = [annotate(1, "yes", "yes"), annotate(2, "no", "yes"), annotate(3, "no", "no"), annotate(4, "yes")]
-    project.write("export.json", tasks)
-    outcome = project.run("agreement", "export.json", "--columns", "label-studio")
-    [pair] = project.read("agreement.json")["all"]["pairs"]
-    assert (outcome.code, pair["items"], pair["agreement"]) == (0, 3, 2 / 3)
+    assert outcome.err == ["t.csv: 5 ratings, a column for each rater: Ann, bob"]
+    assert [judge["judge"] for judge in results["judges"]] == ["Ann", "bob"]
+    [read] = results["read"]
+    assert read == {"file": "t.csv", "ratings": 5, "form": "a column for each rater: Ann, bob"}
+    refused = assert_refused(project, "agreement", "t.csv", "--columns", "rater=ann,eve")
+    assert refused == ["t.csv: --columns rater=eve: found item, ann, bob, index"]
+    refused = assert_refused(project, "agreement", "t.csv")
+    assert refused == [f"t.csv:1: no row has a score: {FILL_IN}"]
 
 
 def test_people_rate_equal_answers_of_several_systems(project: Project) -> None:
@@ -1270,5 +1144,9 @@ def test_people_rate_equal_answers_of_several_systems(project: Project) -> None:
 def test_ids_where_the_judge_has_only_texts(project: Project) -> None:
     project.write("judge.json", scores(3, 4))
     project.write("people.csv", "item,score\nx,3\n")
-    problems = assert_refused(project, "agreement", "--quiet", "judge.json", "--human", "people.csv")
-    assert mentions(problems, "no rating of an item that a judge has", "found x; expected names such as Q0?")
+    outcome = project.run("agreement", "--quiet", "judge.json", "--human", "people.csv")
+    assert mentions(
+        outcome.err, "ratings of items that no judge has", "e.g. x; a judge has names such as Q0?"
+    )
+    assert mentions(outcome.err, "agreement needs two judges, or one and --human, got 1")
+    assert outcome.code == 2

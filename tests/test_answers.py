@@ -134,7 +134,7 @@ times     a          2  0.000    0.000  0.000
 
 def test_the_console_and_the_results(lamps: Project) -> None:
     outcome = lamps.run("answers", "a.json")
-    read = "a.json: 4 rows; question: question, gold: gold, answer: prediction"
+    read = "a.json: 4 rows; question: question, gold: gold, prediction: prediction"
     assert (outcome.err, outcome.code) == ([read], 0)
     assert lamps.run("answers", "a.json", "--quiet").err == []
     assert blocks(outcome.out)["ANSWER EVALUATION RESULTS"].startswith(CONSOLE)
@@ -399,9 +399,7 @@ def test_a_failed_judgement_is_no_score_and_is_asked_for_again(
     assert results(project)["failed"] == ["2"]
     assert [failure is None for failure in column(project, "failure")] == [True, False]
     assert column(project, "correct") == [protocol == "verdict" or None, None]
-    outcome = project.run(*command, "--fail-under", "llm_judge=0.1")
-    assert outcome.code == 3
-    assert mentions(outcome.err, "--fail-under llm_judge: cannot be compared: not measured for a")
+    assert project.run(*command, "--fail-under", "llm_judge=0.1").code == 3
     server = serve(BEST_REPLY[protocol])
     assert project.run(*command).code == 0
     assert (scores(project, "llm_judge"), len(server.calls)) == ([1.0, 1.0], 1)
@@ -489,10 +487,10 @@ def test_judge_top_judges_the_best_and_shows_the_cost_first(three: Project, serv
     assert means(three, "best") == {"exact": pytest.approx(2 / 3), "llm_judge": pytest.approx(2 / 3)}
     assert "llm_judge" not in means(three, "worst")
     command = ("answers", *FILES, "--method", "exact", "llm_judge", "--judge-top", "2")
-    outcome = three.run(*command, "--fail-under", "llm_judge=0.5")
-    assert mentions(outcome.err, "--fail-under llm_judge: cannot be compared: not measured for worst")
+    assert three.run(*command, "--fail-under", "llm_judge=0.5").code == 0
+    outcome = three.run(*command, "--fail-under", "worst:llm_judge=0.5")
+    assert mentions(outcome.err, "--fail-under worst:llm_judge: cannot be compared: not measured for worst")
     assert outcome.code == 3
-    assert three.run(*command, "--fail-under", "best:llm_judge=0.5").code == 0
 
 
 SEVEN = {f"f{number}.json": f"burned {number}" for number in range(1, 8)}
@@ -506,9 +504,9 @@ SEVEN = {f"f{number}.json": f"burned {number}" for number in range(1, 8)}
         "all are equal": (("exact", "keyword", "llm_judge"), 7, "Calls to make: 7"),
         "no method": (("llm_judge",), 7, "Calls to make: 7"),
         "as many as asked for": (
-            ("llm_judge", "--judge-top=2"),
+            ("similarity", "llm_judge", "--judge-top=2"),
             2,
-            "best 2 of 7 by exact: f1, f2",
+            "best 2 of 7 by similarity: f7, f6",
         ),
     },
 )
@@ -669,10 +667,8 @@ def test_a_drop_against_the_baseline_is_exit_code_1(before: Project) -> None:
     assert mentions(outcome.err, "worse: a: exact -0.750 ", "against the baseline")
     rows_now = changes(before)
     assert [rows_now[name]["verdict"] for name in ("exact", "keyword")] == ["worse", "worse"]
-    assert rows_now["verifier_faithfulness"]["verdict"] == "not tested"
     assert (rows_now["exact"]["n"], rows_now["exact"]["difference"]) == (8, -0.75)
     assert "CHANGES SINCE THE BASELINE" in outcome.out
-    assert before.run(*GATED, "--gate", "keyword").code == 1
     before.write("a.json", eight(7))
     assert before.run(*GATED).code == 0
 
@@ -691,22 +687,6 @@ def test_the_threshold_of_an_amount_is_the_highest_mean(project: Project, thresh
     assert outcome.code == code
 
 
-def test_an_amount_is_worse_if_it_rises(project: Project) -> None:
-    for name, latency_ms in (("before", 100), ("a", 900)):
-        slow = [{**row, "latency_ms": latency_ms + place} for place, row in enumerate(eight(8))]
-        project.write("a.json", slow)
-        project.run("answers", "a.json")
-        project.write(f"{name}.json", project.read("a_answers.json" if name == "before" else "a.json"))
-    outcome = project.run(*GATED, "--gate", "latency_ms")
-    assert (changes(project)["latency_ms"]["difference"], outcome.code) == (800, 1)
-    assert changes(project)["latency_ms"]["verdict"] == "worse"
-    project.write("before.json", project.read("a_answers.json"))
-    slow = [{**row, "latency_ms": 100 + place} for place, row in enumerate(eight(8))]
-    project.write("a.json", slow)
-    outcome = project.run(*GATED, "--gate", "latency_ms")
-    assert (changes(project)["latency_ms"]["verdict"], outcome.code) == ("no significant drop", 0)
-
-
 def test_rows_are_paired_by_question_and_gold_answer(before: Project) -> None:
     moved = eight(8)[::-1]
     before.write("a.json", [*moved[:5], *rows("fat", "fat", "fat", gold="gas")])
@@ -714,7 +694,7 @@ def test_rows_are_paired_by_question_and_gold_answer(before: Project) -> None:
     assert (results(before)["baseline"]["questions"], changes(before)["exact"]["difference"]) == (5, 0)
     before.write("a.json", [*moved[:3], *rows("fat", "fat", "fat", "fat", "fat", gold="gas")])
     outcome = before.run(*GATED)
-    assert mentions(outcome.err, "warning: a: only 3 of 8 questions are in common with the baseline")
+    assert mentions(outcome.err, "warning: a: only 3 of 8 questions are in the baseline with the same gold")
     assert outcome.code == 3
 
 
@@ -724,10 +704,8 @@ def test_questions_of_the_baseline_that_are_gone_are_named(before: Project) -> N
     assert before.run("answers", "a.json").code == 0
     before.write("before.json", results(before))
     before.write("a.json", eight(8)[:5])
-    gone = "warning: a: 2 questions of the baseline are not there any more: what burns in lamp 6?, who?"
+    gone = "warning: a: questions of the baseline that are gone: what burns in lamp 6?, who?"
     outcome = before.run(*GATED)
-    assert (outcome.code, gone in outcome.err) == (3, True)
-    outcome = before.run(*GATED, "--gate", "f1", "--fail-under", "exact=0.1")
     assert (outcome.code, gone in outcome.err) == (3, True)
 
 
@@ -738,10 +716,10 @@ def test_new_questions_and_changed_gold_are_said(before: Project) -> None:
     more = rows("oil", question="Which?", gold="gas") + rows("oil", question="Who?")
     before.write("a.json", [*eight(8), *more])
     outcome = before.run(*GATED)
-    changed_line = "a: 1 questions have other gold than in the baseline, and are not compared: which?"
-    assert (outcome.code, mentions(outcome.err, f"warning: {changed_line}")) == (0, True)
-    assert mentions(outcome.out.splitlines(), "a: 1 questions are new since the baseline")
-    assert results(before)["baseline"]["notes"] == ["1 questions are new since the baseline"]
+    note = "2 of 10 questions are new, gone or have other gold, and are not compared with the baseline"
+    assert (outcome.code, f"warning: a: {note}" in outcome.err) == (0, True)
+    assert mentions(outcome.out.splitlines(), f"a: {note}")
+    assert results(before)["baseline"]["notes"] == [note]
 
 
 def test_what_nobody_judged_has_no_verdict(
@@ -757,8 +735,8 @@ def test_what_nobody_judged_has_no_verdict(
     outcome = before.run(*GATED, *JUDGED, "exact", "--fail-under", "llm_judge=0.9")
     assert (outcome.code, mentions(outcome.err, "worse: ")) == (3, False)
     assert mentions(outcome.err, "--fail-under llm_judge: cannot be compared: not measured for a")
-    assert mentions(outcome.err, "not compared with the baseline: llm_judge: not judged")
-    assert changes(before)["llm_judge"]["verdict"] == "not judged"
+    assert mentions(outcome.err, "not compared with the baseline: llm_judge: not measured now")
+    assert changes(before)["llm_judge"]["verdict"] == "not measured now"
 
 
 def test_one_judge_twice_is_compared(project: Project, serve: Serve) -> None:
@@ -781,12 +759,12 @@ def test_what_is_not_measured_now_or_by_another_judge_is_not_compared(before: Pr
     before.run("answers", "a.json", "--method", "exact", "llm_judge")
     before.write("before.json", before.read("a_answers.json"))
     outcome = before.run(*GATED, "--method", "exact")
-    assert changes(before)["llm_judge"]["verdict"] == "not judged"
+    assert changes(before)["llm_judge"]["verdict"] == "not measured now"
     assert outcome.code == 3
     before.run(*GATED, "--method", "exact", "llm_judge", "--model", GPT_OSS)
     other = before.read(f"a_answers__judge-{GPT_OSS.replace('/', '-')}.json")["baseline"]["differences"]
     verdicts = {row["measure"]: row["verdict"] for row in other}
-    assert verdicts["llm_judge"] == f"judged by {LLAMA}, now by {GPT_OSS}"
+    assert verdicts["llm_judge"] == "not judged by the same model with the same prompt"
 
 
 @table(
@@ -823,12 +801,3 @@ def test_a_baseline_is_of_one_of_the_files(before: Project) -> None:
     assert problem == f"error: {path} would be written twice, or over a file that is read: rename one"
     before.run("answers", "b.json", "--baseline", "before.json")
     assert before.read("b_answers.json")["baseline"]["name"] == "before.json"
-
-
-def test_a_column_that_is_named_is_no_unknown_field(project: Project) -> None:
-    project.write("a.csv", "question,golds,answer\nWho?,Ann,Ann\n")
-    outcome = project.run("answers", "a.csv", "--columns", "gold=golds")
-    assert (outcome.code, outcome.err) == (
-        0,
-        ["a.csv: 1 row; gold: golds (--columns), question: question, answer: answer"],
-    )

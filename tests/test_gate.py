@@ -73,10 +73,9 @@ MEASURE_NAMES = "recall@1, recall@5, precision, recall, f1, answer, evidence, co
 @table(
     "name, reason",
     {
-        "a number": ("recall@7", f"measure: did you mean recall@5?; the measures are {MEASURE_NAMES}"),
-        "misspelt": ("f11", f"measure: did you mean f1?; the measures are {MEASURE_NAMES}"),
+        "a number": ("recall@7", f"measure; the measures are {MEASURE_NAMES}"),
         "not asked for": ("support", f"measure; the measures are {MEASURE_NAMES}"),
-        "a system": ("owm:f1", "system: did you mean own?"),
+        "a system": ("owm:f1", "system; the systems are own"),
     },
 )
 def test_an_unknown_name_is_bad_usage(six: Project, name: str, reason: str) -> None:
@@ -225,21 +224,7 @@ def test_an_improvement_is_no_drop(six: Project) -> None:
     assert outcome.code == 0
 
 
-def test_only_named_measures_count(six: Project) -> None:
-    keep_baseline(six)
-    six.predictions("own", rows(6, retrieved_docs=["x", "d9"]))
-    for gate, code in ((["f1", "Precision"], 0), (["recall@1"], 1)):
-        outcome = compare(six, "--gate", *gate)
-        verdicts = {name: row["verdict"] for name, row in changes(outcome).items()}
-        assert (outcome.code, {"", None} & {*verdicts.values()}) == (code, set())
-        assert (verdicts["recall_at_5_pct"], verdicts["avg_recall"]) == ("not tested", "not tested")
-    six.predictions("own", rows(6, retrieved_docs=[]))
-    assert [compare(six, "--gate", name).code for name in ("f1", "recall@5")] == [0, 1]
-    needs = "error: --gate: it needs --baseline FILE, the results to compare with"
-    assert assert_refused(six, "dev", "--gate", "f1") == [needs]
-    outcome = compare(six, "--gate", "answer")
-    advice = f"the measures are {MEASURE_NAMES.partition(', answer')[0]}"
-    assert (outcome.code, outcome.usage_error) == (2, f"error: --gate answer: unknown measure; {advice}")
+LEFT_OUT = "of 6 questions are new, gone or have other gold, and are not compared with the baseline"
 
 
 def test_questions_whose_gold_has_changed_are_left_out(six: Project) -> None:
@@ -251,12 +236,11 @@ def test_questions_whose_gold_has_changed_are_left_out(six: Project) -> None:
     six.questions(*gold)
     outcome = compare(six)
     assert outcome.results["own"]["baseline"]["questions"] == 3
-    line = "own: 3 questions have other gold than in the baseline, and are not compared: q001, q002, q003"
-    assert f"warning: {line}" in outcome.err
+    assert f"warning: own: 3 {LEFT_OUT}" in outcome.err
     assert changes(outcome)["recall_at_5_pct"]["n"] == 3
     six.questions(*(question(f"d{n}", answer="New.") for n in range(1, 7)))
     outcome = compare(six)
-    line = "own: no question in common with the baseline has the same gold"
+    line = "own: only 0 of 6 questions are in the baseline with the same gold"
     assert (outcome.code, outcome.err[-2], f"\n{line}\n" in outcome.out) == (3, f"warning: {line}", True)
     verdicts = {row["verdict"] for row in changes(outcome).values()}
     assert verdicts == {"no question in common has it"}
@@ -267,8 +251,7 @@ def test_a_struck_question_is_a_warning(six: Project) -> None:
     keep_baseline(six)
     six.questions(*(question(f"d{n}", question_id=f"q00{n}") for n in (1, 2, 3, 4, 6)))
     outcome = compare(six)
-    line = "own: 1 questions of the baseline are not there any more: q005"
-    assert (outcome.code, f"warning: {line}" in outcome.err) == (0, True)
+    assert (outcome.code, f"warning: own: 1 {LEFT_OUT}" in outcome.err) == (0, True)
 
 
 def test_fewer_than_half_of_the_questions_in_common_is_incomplete(six: Project) -> None:
@@ -278,8 +261,7 @@ def test_fewer_than_half_of_the_questions_in_common_is_incomplete(six: Project) 
         six.questions(*(question(f"d{n}", **changed.get(f"d{n}", {})) for n in range(1, 7)))
         outcome = compare(six, "--quiet")
         assert outcome.code == code
-    line = "warning: own: only 2 of 6 questions are in common with the baseline, with the same gold"
-    assert line in outcome.err
+    assert "warning: own: only 2 of 6 questions are in the baseline with the same gold" in outcome.err
 
 
 def test_a_measure_that_no_common_question_has_is_not_tested(six: Project) -> None:
@@ -299,7 +281,7 @@ def test_a_criterion_that_is_not_judged_any_more_is_missed(six: Project) -> None
     results["own"]["tone"] = {"per_question": [{"question_id": "q001", "tone_score": 1}]}
     six.write(BASELINE, results)
     outcome = compare(six)
-    assert (changes(outcome)["avg_tone"]["verdict"], outcome.code) == ("not judged", 3)
+    assert (changes(outcome)["tone"]["verdict"], outcome.code) == ("not measured now", 3)
 
 
 TOGETHER = {  # documents not found any more, and wrongly cited now -> adjusted p of recall@5 and F1
@@ -367,12 +349,15 @@ def test_what_is_not_submitted_any_more_is_worse(six: Project, predictions: Rows
     assert compare(six, "--systems", "other").code == 0  # the others were left out on purpose
 
 
+OTHER_JUDGE = "not judged by the same model with the same prompt"
+
+
 @table(
     "arguments, scores, why",
     {
-        "another model": (["--model", GPT_OSS], [5] * 6, f"judged by llama-3.1-8b-instant, now by {GPT_OSS}"),
+        "another model": (["--model", GPT_OSS], [5] * 6, OTHER_JUDGE),
         "missing judgements": ([], [5, 5, 5, 5, 5, None], "judgements missing"),
-        "not judged": (["--judge"], [5] * 6, "not judged"),
+        "not judged": (["--judge"], [5] * 6, "not measured now"),
     },
 )
 def test_what_cannot_be_compared_is_said_and_not_tested(
@@ -397,10 +382,7 @@ def test_another_prompt_is_not_tested(six: Project, judge_with: JudgeWith) -> No
     results["own"]["llm_judge"]["prompt_hash"] = "0"
     six.write(BASELINE, results)
     outcome = compare(six)
-    assert (changes(outcome)["avg_combined_score"]["verdict"], outcome.code) == (
-        "judged with another prompt",
-        3,
-    )
+    assert (changes(outcome)["avg_combined_score"]["verdict"], outcome.code) == (OTHER_JUDGE, 3)
 
 
 def test_a_new_system_is_no_reason_for_anything(six: Project) -> None:
@@ -408,7 +390,6 @@ def test_a_new_system_is_no_reason_for_anything(six: Project) -> None:
     six.predictions("new", rows(6))
     outcome = compare(six, "--report", "html", "md")
     assert (outcome.code, "baseline" in outcome.results["new"]) == (0, False)
-    assert "new: not in the baseline" in outcome.out
     assert "## Changes since the baseline\n" in (six.folder / "dev_evaluation.md").read_text("utf-8")
 
 
@@ -425,7 +406,7 @@ EDITED = {  # a row, or what the run says -> the message
             "another split's",
             {"inputs": [{"file": "NLP Project Data/train_final_jsonl.txt", "sha256": "0"}]},
             {},
-            "baseline.json: own: run: results of NLP Project Data/train_final_jsonl.txt, not of "
+            "baseline.json: own: results of NLP Project Data/train_final_jsonl.txt, not of "
             "NLP Project Data/dev_final_jsonl.txt",
         ),
     )

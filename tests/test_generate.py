@@ -235,7 +235,8 @@ def test_a_dry_run_shows_the_price(lamps: Project, serve: Serve) -> None:
 # ------------------------------------------------------------------ Datasets
 
 LAMP = {"id": "a", "question": "What did the lamp burn?", "expected_answer": "oil", "category": "lamps"}
-OSLO = {"id": "b", "question": "Has it snowed in Oslo?", "gold": "yes", "expected_sources": ["weather/rain"]}
+OSLO: dict[str, Any] = {"id": "b", "question": "Has it snowed in Oslo?", "expected_answer": "yes"}
+OSLO["expected_sources"] = ["weather/rain"]
 
 
 def test_a_dataset_is_answered_in_rows_that_answers_reads(lamps: Project, serve: Serve) -> None:

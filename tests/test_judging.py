@@ -17,16 +17,17 @@ from conftest import (
     GPT_OSS,
     KEY,
     LLAMA,
+    QUESTIONS_FILE,
     SCALE,
     Outcome,
     Project,
     Serve,
     asked,
     asked_document,
-    below_the_averages,
     by_document,
     document,
     first,
+    first_question,
     judge_block,
     judge_row,
     judge_scores,
@@ -134,7 +135,7 @@ def test_results_of_the_judge(small: Project, serve: Serve) -> None:
 
 def test_missing_or_blank_answer_scores_1_without_a_call(project: Project, serve: Serve) -> None:
     write_many(project, 6)
-    blanks = ["", " \t\n", None, "\u200b\u3164\0\ufe0f\ufe0f\u034f\U000e0000"]  # and no prediction for q005
+    blanks = ["", " \t\n", None, "\u200b\u3164\0\ufe0f\ufe0f\u034f\U000e0041"]  # and no prediction for q005
     predictions = {f"q00{number}": {"answer": blank} for number, blank in enumerate(blanks, start=1)}
     project.predictions("strong", {**predictions, "q006": {"answer": "No idea."}})
     server = serve(usual)
@@ -169,7 +170,6 @@ READ = {
     "words and a fence": completion(f"**Evaluation:**\n\n```json\n{SCORED}\n```\n"),
     "thoughts, words and a fence": completion(f"<think>{DRAFT}</think>\nSo:\n```\n{SCORED}\n```"),
     "fence without an end": completion(f"```\n{SCORED}"),
-    "a byte-order mark": completion(f"\ufeff{SCORED}"),
     "thoughts with a draft": completion(f"<think>\n{DRAFT}No: 4.\n</think>\n\n{SCORED}"),
     "long thoughts": completion(f"<think>{DRAFT * 2000}</think>```json\n{SCORED}\n```"),
     "thoughts that the prompt began": completion(f"They say 5 of 5, hm.\n</think>\n{SCORED}"),
@@ -205,6 +205,7 @@ INVALID = {
     "0": (score_reply(0), OFF_THE_SCALE.format("0")),
     "6": (score_reply(6), OFF_THE_SCALE.format("6")),
     "true": (score_reply(True), OFF_THE_SCALE.format("true")),
+    "half a character": (score_reply("\ud800"), OFF_THE_SCALE.format('"\ud800"')),
     "no score": (completion('{"rationale": "Right."}'), NO_OBJECT),
     "a list": (completion(f"[{SCORED}]"), NO_OBJECT),
     "a string": (completion(json.dumps(SCORED)), NO_OBJECT),
@@ -330,7 +331,7 @@ def test_a_service_that_does_not_read_the_whole_prompt_is_named(project: Project
 def test_score_is_asked_for_again_with_the_reply_and_the_complaint(small: Project, serve: Serve) -> None:
     usable = completion(SCORED, prompt_tokens=130)
     server = serve(first(score_reply(6, "Ri\u200bght."), completion("Six."), then=usable))
-    outcome = small.run("dev", "--limit", "1")
+    outcome = first_question(small).run()
     one, two, three = [call.body["messages"] for call in server.calls]
     ask = 'That was not a usable reply: {}. Reply only with JSON: {{"rationale": "...", "score": 1 to 5}}'
     six = [
@@ -356,8 +357,8 @@ def test_reply_that_is_cut_off_is_asked_for_again_with_twice_as_many_tokens(
     small: Project, serve: Serve, model: str, replies: list[Reply], limits: list[int], messages: list[int]
 ) -> None:
     server = serve(first(*replies, then=completion(SCORED)))
-    command = ("dev", "--limit", "1", "--model", model)
-    outcome = small.run(*command)
+    command = ("dev", "--model", model)
+    outcome = first_question(small).run(*command)
     assert (judge_scores(outcome), outcome.code) == ({"q001": 4}, 0)
     assert [call.body["max_completion_tokens"] for call in server.calls] == limits
     assert [len(call.body["messages"]) for call in server.calls] == messages
@@ -369,15 +370,15 @@ def test_the_most_tokens_of_a_reply_are_an_option_and_leave_the_journals_keys(
 ) -> None:
     """A reply that is cut off at a number that was asked for would be cut off again: it is paid for once."""
     server = serve(HALF)
-    outcome = small.run("dev", "--limit", "1", "--max-tokens", "900")
+    outcome = first_question(small).run("dev", "--max-tokens", "900")
     assert [call.body["max_completion_tokens"] for call in server.calls] == [900]
     [row] = judge_block(outcome)["per_question"]
     reason = "no score in the reply: it is cut off after 900 tokens: allow more with --max-tokens"
     assert (row["failure"], outcome.code) == (reason, 3)
     server = serve(completion(SCORED))
-    small.run("dev", "--limit", "1", "--max-tokens", "4000")
+    small.run("dev", "--max-tokens", "4000")
     assert [call.body["max_completion_tokens"] for call in server.calls] == [4000]
-    assert small.run("dev", "--limit", "1", GROQ_API_KEY="").code == 0
+    assert small.run(GROQ_API_KEY="").code == 0
 
 
 def many_questions(project: Project, number: int) -> None:
@@ -392,16 +393,17 @@ def test_a_judge_that_cannot_judge_is_asked_about_twenty_answers(project: Projec
     server = serve(completion("I like it."))
     outcome = project.run("dev", "--workers", "1")
     assert (outcome.code, len(server.calls)) == (3, 20 * 3)
-    text = f"no usable reply to any of 20 answers (no score in 3 replies: {ALONE}; the last one: I like it.)"
-    assert mentions(outcome.err, f"ended early: {text}: choose another model, or see --max-tokens")
-    block = judge_block(outcome)
-    assert (len(block["failed_questions"]), len(block["unjudged_questions"])) == (20, 30)
+    text = f"no usable reply to any of 20 requests (no score in 3 replies: {ALONE}; the last one: I like it.)"
+    assert mentions(outcome.err, f"judging ended: {text}: choose another model, or see --max-tokens")
+    assert list(outcome.results["strong"]) == UNJUDGED
 
 
 def test_replies_in_the_journal_say_that_a_judge_can_judge(project: Project, serve: Serve) -> None:
     many_questions(project, 25)
     serve(completion(SCORED))
-    project.run("dev", "--limit", "1")
+    questions = project.files()[QUESTIONS_FILE]
+    first_question(project).run()
+    project.write(QUESTIONS_FILE, questions)
     server = serve(completion(None, refusal="No."))
     outcome = project.run()
     assert (outcome.code, len(server.calls)) == (3, 24 * 3)
@@ -418,7 +420,7 @@ def test_repeats_of_a_judgement_are_one_answer(project: Project, serve: Serve) -
 
 def test_a_refusal_that_looks_like_a_score_is_none(small: Project, serve: Serve) -> None:
     serve(completion(None, refusal=SCORED))
-    outcome = small.run("dev", "--limit", "1")
+    outcome = first_question(small).run()
     failure = judge_block(outcome)["per_question"][0]["failure"]
     assert failure == "no score in 3 replies: the model refuses to answer"
 
@@ -433,7 +435,7 @@ def test_a_judge_that_has_judged_is_asked_about_all_answers(project: Project, se
 
 def test_cached_tokens_cost_half(small: Project, serve: Serve) -> None:
     serve(completion(SCORED, prompt_tokens=1_000_000, completion_tokens=100_000, cached_tokens=400_000))
-    outcome = small.run("dev", "--limit", "1", "--model", GPT_OSS)
+    outcome = first_question(small).run("dev", "--model", GPT_OSS)
     usage = judge_block(outcome)["usage"]
     assert (usage["cost_usd"], usage["cached_tokens"]) == (pytest.approx(0.06 + 0.03), 400_000)
     assert mentions(outcome.err, "tokens in", "$0.0900")
@@ -465,7 +467,7 @@ def test_what_concerns_all_questions_stops_judging(
     assert not re.search("gsk_|0123456789", written_text(small, outcome))
 
 
-BAD_URL = "GROQ_BASE_URL: it must be http(s)://HOST/PATH, and in a password %40 stands for @"
+BAD_URL = "GROQ_BASE_URL: it must be http(s)://HOST/PATH, without a password or a query"
 NO_SOCKS = (
     "GROQ_BASE_URL, SSL_CERT_FILE or a proxy of the environment: Using SOCKS proxy, but the 'socksio' "
     "package is not installed. Make sure to install httpx using `pip install httpx[socks]`."
@@ -552,26 +554,6 @@ def test_what_the_successor_has_judged_counts_if_its_judging_ends_early(small: P
     assert (judge_scores(outcome), outcome.code) == ({"q001": 4, "q002": 0}, 3)
 
 
-# ------------------------------------------------------------------ Judging a part
-
-
-def test_part_of_the_questions_is_judged_and_nothing_is_missing(small: Project, serve: Serve) -> None:
-    small.questions(question("d1"), question("d2"), question("d3", rubric=None))
-    small.write("corpus/d3.txt", "It rained.")
-    server = serve(usual)
-    outcome = small.run("dev", "--limit", "1")
-    assert (outcome.code, asked(server)) == (0, ["d1"])
-    block = judge_block(outcome)
-    assert (block["questions_scored"], block["questions_with_rubrics"], block["total_questions"]) == (1, 2, 3)
-    means = {"answer": 4, "evidence": 1, "combined": (4 / 5 + 1) / 2}  # of q001 alone
-    assert {name: block[f"avg_{name}_score"] for name in means} == pytest.approx(means)
-    assert {name: block[f"{name}_score_sum"] for name in means} == pytest.approx(means)
-    assert (block["failed_questions"], block["unjudged_questions"]) == ([], [])
-    assert [row["question_id"] for row in block["per_question"]] == ["q001"]
-    assert not mentions(outcome.err, "not judged")
-    assert below_the_averages(outcome) == ["Averages of 1 of 2 questions: the others have no score"]
-
-
 # ------------------------------------------------------------------ Failures of single requests
 
 UNUSABLE = {
@@ -634,9 +616,11 @@ def test_dry_run_counts_each_request_that_must_be_sent_once(small: Project, serv
         return plans(small.run("dev", "--dry-run", *options))[0][1:4]
 
     serve(usual)
-    small.run("dev", "--limit", "1")
+    questions = small.files()[QUESTIONS_FILE]
+    first_question(small).run()
+    assert count() == ("1", "1", "0")
+    small.write(QUESTIONS_FILE, questions)
     assert count() == ("2", "1", "1")
-    assert count("--limit", "1") == ("1", "1", "0")
     small.questions(question("d1"), question("d2"), question("d2"))
     small.predictions("strong", {name: {"answer": "It is d1."} for name in ("q001", "q002", "q003")})
     assert count() == ("3", "1", "1")  # two questions are equal: one call judges both

@@ -12,7 +12,6 @@ from unittest.mock import ANY
 import pytest
 
 from conftest import (
-    GPT_OSS,
     LLAMA,
     README,
     Project,
@@ -26,7 +25,7 @@ from conftest import (
     table,
     write_many,
 )
-from groq_server import Call, completion, error, model_gone, score_reply
+from groq_server import Call, completion, error, score_reply
 
 JOURNAL = "dev_judgements.jsonl"
 EXCEEDS = "the next call could exceed --max-usd (asked: "
@@ -53,22 +52,6 @@ def test_without_a_key_the_journal_gives_all_grades(four: Project, serve: Serve)
     assert (again.code, len(server.calls)) == (0, 4)
     assert (four.files(), again.out) == (before, judged.out)
     assert again.err == [f"Judge: {LLAMA}, 4 judgements from the journal"]
-
-
-def test_without_a_key_the_model_of_the_last_results_judges(four: Project, serve: Serve) -> None:
-    serve(lambda call: score_reply(4) if "oss" in call.body["model"] else model_gone())
-    four.run()
-    results = four.files()["dev_evaluation.json"]
-    serve(score_reply(2))
-    four.run("dev", "--model", LLAMA, "--limit", "3")
-    outcome = four.run(GROQ_API_KEY="")
-    assert (judge_block(outcome)["judge_model"], outcome.code) == (LLAMA, 3)
-    four.write("dev_evaluation.json", results)
-    outcome = four.run(GROQ_API_KEY="")
-    assert (judge_block(outcome)["judge_model"], outcome.code) == (GPT_OSS, 0)
-    assert (
-        outcome.err[0] == f"The judgements are by {GPT_OSS}, successor of {LLAMA}: the last results name it."
-    )
 
 
 def test_without_a_key_missing_grades_count_0(four: Project, serve: Serve) -> None:

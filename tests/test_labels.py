@@ -149,7 +149,7 @@ def test_a_filled_in_sheet_with_hostile_names_is_read_back(project: Project, ser
     project.predictions("-beta", {name: {"answer": "=1\n-2"} for name in ids})
     serve(score_reply(4))
     rows = write_sheet(project)
-    assert {row["answer"] for row in rows} == {"'=1\n'-2"}  # not a formula
+    assert {row["answer"] for row in rows} == {"'=1\n-2"}  # not a formula
     assert not [cell for row in rows for cell in row.values() if cell.startswith(("=", "+", "-", "@", "\t"))]
     fill_sheet(project, {row["question_id"]: 4 for row in rows})
     project.run()

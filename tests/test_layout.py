@@ -19,6 +19,7 @@ BANNER = re.compile(r"^# -{20,} (\d+\. .+)$", re.MULTILINE)
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 COMMANDS = ("dev", "check", "answers", "agreement", "summaries", "generate", "questions")
 OTHER_OPTIONS = {"--hypothesis-profile"}  # of programs other than evaluation.py
+MAX_BYTES = 548_060  # from 524,288 on a hosting site shows the file without colours; never raise this
 
 
 def test_contents_of_the_docstring_are_the_banners() -> None:
@@ -33,6 +34,10 @@ def test_script_metadata_are_the_requirements() -> None:
     block = SOURCE.partition("# /// script\n")[2].partition("# ///\n")[0]
     dependencies = re.findall(r'"([^"]+)"', block.partition("dependencies")[2])
     assert dependencies == (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+
+
+def test_the_program_stays_below_its_bound_of_bytes() -> None:
+    assert len(SOURCE.encode()) <= MAX_BYTES
 
 
 def test_examples_in_the_docstrings_are_right() -> None:

@@ -16,6 +16,7 @@ from conftest import (
     Outcome,
     Project,
     Serve,
+    add_answer_ids,
     below_the_averages,
     document,
     judge_block,
@@ -45,7 +46,7 @@ def override(
     first_column: str = "system",
     columns: str = "question_id,score,reason",
 ) -> None:
-    project.write(FILE, "\n".join([f"{first_column},{columns}", *rows]))
+    project.write(FILE, add_answer_ids(project, "\n".join([f"{first_column},{columns}", *rows])))
 
 
 def run(project: Project, *arguments: str, **environment: str) -> Outcome:
@@ -95,9 +96,9 @@ def test_comparisons_use_decisions_and_agreement_the_judge(project: Project, jud
     results = run(project).results
     [difference] = [row for row in results["own"]["comparison"] if row["measure"] == "avg_answer_score"]
     assert difference["difference"] == 1
-    project.run("agreement", RESULTS, "labels.json")
-    [apart] = project.read("agreement.json")["disagreements"]
-    assert list(apart["decisions"].values()) == [1, 5]
+    project.run("agreement", RESULTS, "--human", "labels.json")
+    [judge] = project.read("agreement.json")["people"]["judges"]
+    assert (judge["ratings"], judge["people_minus_judge"]) == (1, 4)
 
 
 def test_a_flagged_answer_can_be_overridden(project: Project, judge_with: JudgeWith) -> None:
@@ -190,7 +191,7 @@ def test_decisions_alone_are_points_if_they_leave_out_nobody(
     """Half of the gold words are cited, so that a combined score is a tenth of the score, plus a quarter."""
     override(classmates, *decisions, first_column="submission")
     outcome = run(classmates, *CLASS)
-    warning = "warning: overrides: no effect on points, which are F1: "
+    warning = "warning: overrides without effect on points, which are F1: "
     assert mentions(outcome.err, warning) is (0 < len(decisions) < 6)
     measure = "Combined" if len(decisions) == 6 else "F1"
     assert f"Ranked by: {measure}\n" in outcome.out
@@ -226,24 +227,24 @@ def test_equal_answers_get_equal_appeals(classmates: Project, judge_with: JudgeW
     classmates.write(FILE, f"{header}\n{for_all}\n")
     run(classmates, *CLASS)
     assert [scores_of(classmates, name) for name in ("bob", "cem")] == [[2, 4], [1, 4]]
-    classmates.write(FILE, f"{header}\n{for_all}\ncem,q002,1,Copied.,\n")
+    classmates.write(FILE, f"{header}\n{for_all}\ncem,q002,1,Copied.,{answer_id}\n")
     run(classmates, *CLASS)
     assert [scores_of(classmates, name) for name in ("bob", "cem")] == [[2, 4], [1, 1]]
     classmates.write(FILE, f"{header}\n{for_all}\n{for_all}\n,q001,4,So.,{answer_id}\n")
     outcome = run(classmates, *CLASS)
-    problem = f"{FILE}:3: a second decision on q002 of "
-    assert mentions(outcome.err, problem, f"; the first: {FILE}:2")
+    assert mentions(outcome.err, f"{FILE}:3: a second decision on q002 of ")
     assert outcome.code == 2
     classmates.write(FILE, f"{header}\n{for_all}\nann,q001,4,So.,{answer_id}\n")
     outcome = run(classmates, *CLASS)
-    what = f"answer_id {answer_id} is that of q002 of"
-    assert mentions(outcome.err, "rows for what this run", f"{FILE}:3: {what}", "not of q001 ann")
+    assert mentions(outcome.err, f"{FILE}:3: q001 ann: ", "copy the new answer_id", "does not count")
     assert (outcome.code, scores_of(classmates, "ann")) == (3, [3, 3])
 
 
 # ------------------------------------------------------------------ What is wrong with overrides
 
 MISSING_REASON = "Object missing required field reason"
+NO_SUCH = "no such system or submission is judged in this run"
+OUTDATED = "answer, gold answer or rubric has changed: copy the new answer_id"
 
 
 @table(
@@ -251,7 +252,7 @@ MISSING_REASON = "Object missing required field reason"
     {
         "scores": (
             ["strong,q001,6,So.", "strong,q002,2.5,So.", "strong,q003,,So."],
-            ["4: Object missing", *(f"{n}: score: expected a whole number from 1 to 5" for n in (2, 3))],
+            [*(f"{n}: score: expected a whole number from 1 to 5" for n in (2, 3)), "4: Object missing"],
         ),
         "blank reasons": (
             ["strong,q001,4.0,", "strong,q002,5, "],
@@ -262,7 +263,7 @@ MISSING_REASON = "Object missing required field reason"
             ["strong,q001,5,So, far"],
             ["2: more cells than columns: put texts with ','"],
         ),
-        "two at once": (["strong,q001,7,So.", "strong,q002,5,"], [f"3: {MISSING_REASON}", "2: score"]),
+        "two at once": (["strong,q001,7,So.", "strong,q002,5,"], ["2: score", f"3: {MISSING_REASON}"]),
     },
 )
 def test_problems_in_overrides(four: Project, rows: list[str], problems: list[str]) -> None:
@@ -275,23 +276,32 @@ def test_problems_in_overrides(four: Project, rows: list[str], problems: list[st
     assert (outcome.code, outcome.out, four.files()) == (2, "", before)
 
 
-def test_unknown_names_are_one_warning_and_everybody_is_graded(four: Project) -> None:
+def test_a_decision_needs_the_answer_id(four: Project) -> None:
+    """Otherwise it would be of whatever answer, gold answer or question is there next."""
+    four.write(FILE, "system,question_id,score,reason\nstrong,q001,5,So.\n")
+    outcome = run(four)
+    assert mentions(outcome.err, f"{FILE}:2: answer_id is missing: copy that of the answer")
+    assert outcome.code == 2
+
+
+def test_unknown_names_are_warnings_and_everybody_is_graded(four: Project) -> None:
     override(four, "weak,q001,5,So.", "strong,q9,5,So.", "strong,q002,5,So.")
     outcome = run(four)
-    what = "rows for what this run does not have, which do not count: 2, e.g. overrides.csv:2: system weak"
-    assert [line for line in outcome.err if FILE in line] == [f"warning: {FILE}: {what}"]
+    assert [line for line in outcome.err if FILE in line] == [
+        f"warning: {FILE}:2: q001 weak: {NO_SUCH}; this row does not count",
+        f"warning: {FILE}:3: question q9 is not judged in this run; this row does not count",
+    ]
     assert (judge_row(outcome, "q002")["answer_score_raw"], outcome.code) == (5, 3)
 
 
 def test_a_decision_on_another_answer_does_not_count(four: Project) -> None:
-    """An appeal's score does not survive a new answer; one without answer_id, written by hand, does."""
+    """An appeal's score does not survive a new answer."""
     answer_id = judge_row(four.run(), "q001")["answer_id"]
     four.write(FILE, f"system,question_id,score,reason,answer_id\nstrong,q001,5,So.,{answer_id}\n")
     assert judge_row(run(four), "q001")["answer_score_raw"] == 5
     four.predictions("strong", {f"q00{n}": {"answer": "I do not know."} for n in range(1, 4)})
     outcome = run(four)
-    case = f"1, e.g. {FILE}:2: q001 strong: copy the new answer_id from the page"
-    assert mentions(outcome.err, f"warning: {FILE}: decisions on answers that have changed since", case)
+    assert f"warning: {FILE}:2: q001 strong: {OUTDATED}; this row does not count" in outcome.err
     assert (judge_row(outcome, "q001")["answer_score_raw"], outcome.code) == (2, 3)
 
 
@@ -329,7 +339,7 @@ def test_a_row_for_a_question_that_was_struck_is_a_row_for_an_unknown_one(
     assert run(four).code == 0
     four.questions(named[0], named[2])
     outcome = run(four)
-    assert mentions(outcome.err, "rows for what this run", ": 1, e.g. overrides.csv:3: question q002")
+    assert mentions(outcome.err, "overrides.csv:3: question q002 is not judged")
     assert (judge_row(outcome, "q001")["answer_score_raw"], outcome.code) == (5, 3)
 
 
@@ -339,8 +349,7 @@ def test_in_a_class_an_outdated_decision_is_in_the_box(classmates: Project, judg
         FILE, "submission,question_id,score,reason,answer_id\nbob,q002,4,Appeal.,a123456789012\n"
     )
     outcome = run(classmates, *CLASS)
-    line = f"  {FILE}:2: q002 bob: copy the new answer_id from the page"
-    assert line in outcome.out.splitlines()
+    assert f"  {FILE}:2: q002 bob: {OUTDATED}" in outcome.out.splitlines()
     assert outcome.code == 3
 
 
@@ -416,7 +425,7 @@ def test_a_decision_has_a_score_of_its_criterion(cited: Project, row: str, probl
 def test_a_decision_on_a_criterion_that_is_not_judged_does_not_count(cited: Project) -> None:
     override(cited, "own,q001,support,1,So.", columns="question_id,criterion,score,reason")
     outcome = run(cited)
-    assert mentions(outcome.err, f"{FILE}:2: criterion support; the criteria are answer")
+    assert mentions(outcome.err, f"{FILE}:2: criterion support is not judged in this run")
     assert outcome.code == 3
 
 
@@ -426,7 +435,7 @@ def test_a_decision_on_support_is_about_the_citations(cited: Project) -> None:
     ids = {name: results[name]["per_question"][0]["answer_id"] for name in ("llm_judge", "support", "polite")}
     assert ids["llm_judge"] == ids["polite"] != ids["support"]
     rows = [f"own,q001,Rubric,5,So.,{ids['llm_judge']}", f"own,q001,support,1,So.,{ids['support']}"]
-    override(cited, *rows, columns="question_id,criterion,score,reason,answer_id")
+    cited.write(FILE, "\n".join(["system,question_id,criterion,score,reason,answer_id", *rows]))
     outcome = run(cited, *CRITERIA)
     scores = [outcome.results["own"][name]["per_question"][0] for name in ("llm_judge", "support")]
     assert (scores[0]["answer_score_raw"], scores[1]["support_score"], outcome.code) == (5, 1, 0)
@@ -437,19 +446,17 @@ def test_a_decision_on_support_is_about_the_citations(cited: Project) -> None:
 
 
 @table(
-    "arguments, row",
+    "arguments, row, what",
     {
-        "no system is judged": (["--judge"], "strong,q001,5,So."),
-        "no rubric": ([], "strong,q004,5,So."),
-        "a question that is left out": (["--limit", "1"], "strong,q002,5,So."),
+        "no system is judged": (["--judge"], "strong,q001,5,So.", "question q001 is not judged"),
+        "no rubric": ([], "strong,q004,5,So.", "q004 strong: there is nothing to judge"),
     },
 )
-def test_decisions_without_effect_are_named(four: Project, arguments: list[str], row: str) -> None:
+def test_decisions_without_effect_are_named(four: Project, arguments: list[str], row: str, what: str) -> None:
     override(four, row)
     outcome = run(four, *arguments)
-    _, question_id, *_ = row.split(",")
-    assert mentions(outcome.err, "warning: overrides: no effect", f"{question_id} of strong")
-    assert "Overridden" not in outcome.out
+    assert mentions(outcome.err, f"warning: {FILE}:2: {what}")
+    assert ("Overridden" in outcome.out, outcome.code) == (False, 3)
 
 
 @pytest.fixture
@@ -473,29 +480,19 @@ def test_decisions_name_submissions_or_their_systems(submissions: Project) -> No
     decisions = {"one": 4, "three/y": 3, "four": 5, "five": 5}
     override(submissions, *(f"{name},q001,{score},So." for name, score in decisions.items()))
     outcome = run(submissions, *FOLDERS)
-    board = (submissions.folder / "dev_leaderboard.csv").read_text("utf-8-sig").splitlines()
-    assert [line[: line.index(",graded")] for line in board[1:4]] == ["1,one,x", "2,three,y", ",three,x"]
+    assert "\n   1  one " in outcome.out
+    assert "\n   2  three " in outcome.out
     rows = submissions.read(f"dev_graded/three/{RESULTS}")["y"]["llm_judge"]["per_question"]
     assert [(row["answer_score_raw"], row["judge_score"]) for row in rows] == [(3, 1)]
-    assert mentions(outcome.err, "warning: overrides: no effect", "q001 of four/x, q001 of five")
-
-
-def test_a_submission_with_several_systems_must_say_which(submissions: Project) -> None:
-    override(submissions, "three,q001,5,So.", first_column="submission")
-    outcome = run(submissions, *FOLDERS)
-    assert outcome.code == 3
-    advice = "name one of three/x, three/y, or the answer_id"
-    assert mentions(outcome.err, f"{FILE}:2: system three; {advice}")
-    assert run(submissions, *FOLDERS, "--systems", "y").code == 3  # now there is only one
-    rows = submissions.read(f"dev_graded/three/{RESULTS}")["y"]["llm_judge"]["per_question"]
-    assert [row["answer_score_raw"] for row in rows] == [5]
+    assert mentions(outcome.err, f"{FILE}:4: q001 four: {NO_SUCH}")
+    assert mentions(outcome.err, f"{FILE}:5: q001 five: {NO_SUCH}")
 
 
 def test_an_answer_id_says_which_of_several_systems(submissions: Project) -> None:
     submissions.run("dev", *FOLDERS)
     [row] = submissions.read(f"dev_graded/three/{RESULTS}")["x"]["llm_judge"]["per_question"]
-    header = "question_id,score,reason,answer_id"
-    override(submissions, f"three,q001,5,So.,{row['answer_id']}", first_column="submission", columns=header)
+    header = "submission,question_id,score,reason,answer_id"
+    submissions.write(FILE, f"{header}\nthree,q001,5,So.,{row['answer_id']}\n")
     assert not mentions(run(submissions, *FOLDERS).err, "do not count")
     scores = {}
     for name in ("x", "y"):
@@ -504,17 +501,9 @@ def test_an_answer_id_says_which_of_several_systems(submissions: Project) -> Non
     assert scores == {"x": 5, "y": 1}
 
 
-@table(
-    "name, what",
-    {
-        "begins like one": ("thr", "submission thr: did you mean three?"),
-        "is like one": ("theee", "submission theee: did you mean three?"),
-        "is like none": ("zoe", "submission zoe"),
-    },
-)
-def test_an_unknown_submission_is_called_so(submissions: Project, name: str, what: str) -> None:
-    override(submissions, f"{name},q001,5,So.", first_column="submission")
-    assert mentions(run(submissions, *FOLDERS).err, f"{FILE}:2: {what}")
+def test_an_unknown_submission_is_called_so(submissions: Project) -> None:
+    override(submissions, "theee,q001,5,So.", first_column="submission")
+    assert mentions(run(submissions, *FOLDERS).err, f"{FILE}:2: q001 theee: {NO_SUCH}")
 
 
 @table(

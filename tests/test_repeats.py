@@ -162,10 +162,7 @@ def test_a_baseline_with_another_number_of_repeats_is_compared(project: Project,
     project.write("baseline.json", once.results)
     outcome = project.run(*THRICE, "--baseline", "baseline.json")
     assert outcome.code == 1  # from 5 to 3
-    note = "repeats of each judgement: 1 in the baseline, 3 now"
-    assert mentions(outcome.out.splitlines(), f"strong: {note}")
     baseline = outcome.results["strong"]["baseline"]
-    assert baseline["notes"] == [note]
     assert -2 in [row["difference"] for row in baseline["differences"]]
     project.write("baseline.json", outcome.results)
     assert project.run(*THRICE, "--baseline", "baseline.json").results["strong"]["baseline"]["notes"] == []
@@ -264,7 +261,7 @@ def test_a_late_student_is_judged_as_often_as_the_class(small: Project, serve: S
     small.submission("in/zoe", final={**strong, "q002": {"answer": "It snows."}})
     outcome = small.run(*command)
     assert (outcome.code, len(server.calls)) == (0, 9)
-    rows = {row["submission"]: row["answer"] for row in rows_of_csv(small, "dev_leaderboard.csv")}
+    rows = {row["submission"]: row["avg_answer_score"] for row in rows_of_csv(small, "dev_grades.csv")}
     assert rows == {"ann": "4.0", "zoe": "4.0"}
     assert "3, 4, 5" in small.files()["dev_graded/zoe/dev_evaluation.html"].decode()
 
@@ -293,7 +290,6 @@ def test_a_line_under_each_table_says_what_scores_rest_on(small: Project, serve:
     assert origins == {"simple": "", "strong": "; ".join(lines)}
     outcome = small.run("dev", *options, "--submissions", "in/ann")
     assert set(lines) <= set(outcome.out.splitlines())
-    assert {row["provenance"] for row in rows_of_csv(small, "dev_leaderboard.csv")} == {"; ".join(lines)}
 
 
 def test_provenance_of_answers(project: Project, serve: Serve) -> None:

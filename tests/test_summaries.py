@@ -116,19 +116,15 @@ def test_the_console_and_the_results(project: Project, serve: Serve) -> None:
     replies = {"Oil": scored(2, 2, 2, 2, 1), "Gas": scored(2, 1, 0, 1, 0)}
     serve(lambda call: replies[topic_of(call)])
     before = project.files()
-    outcome = project.run("summaries", "--output-dir", "out/of/here", "--report", "png")
+    outcome = project.run("summaries", "--output-dir", "out/of/here")
     assert outcome.code == 3
     printed = blocks(outcome.out)
     assert printed["SUMMARY EVALUATION RESULTS"].startswith(MEANS_TABLE)
-    bars = printed["TOTAL SCORES: OFFLINE 5"].splitlines()
-    assert [line.split() for line in bars[:3]] == [["Score", "Summaries"], ["0", "1", "#"], ["1", "0"]]
     assert mentions(outcome.err, "warning: offline 5", "judgements missing", "1", "s-Tar", NO_GOLD)
     [path] = result_files(project, folder="out/of/here")
     assert re.search(r"offline_5_llm_judge_scores_\d{8}_\d{6}\.json$", path)
     assert mentions(outcome.out.splitlines(), "saved to", path)
-    picture = path.replace(".json", ".png")
-    files = project.files()
-    assert files.keys() - before.keys() == {path, picture, f"out/of/here/{JOURNAL}"}
+    assert project.files().keys() - before.keys() == {path, f"out/of/here/{JOURNAL}"}
     content = project.read(path)
     assert content.keys() >= {"timestamp", "statistics", "statistics_without_errors", "run"}
     expected: Row = {"model": LLAMA, "requested_model": LLAMA, "summary_file": OFFLINE, "k": 5}
@@ -143,23 +139,12 @@ def test_the_console_and_the_results(project: Project, serve: Serve) -> None:
         query = f"{topic}: good or bad?"
         error = NO_GOLD if topic == "Tar" else None
         assert row == {"id": f"s-{topic}", "query": query, "scores": scores, "error": error}
-    (project.folder / picture).unlink()
-    assert project.run("summaries", "--plot", path).code == 0  # draws the same
-    assert project.files()[picture] == files[picture]
 
 
-def test_a_picture_without_its_package_fails_before_judging(
-    project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_debates(project, "Oil")
-    server = serve(scored(2))
+def test_a_picture_needs_a_package(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    before = project.files()
-    outcome = project.run("summaries", "--report", "png")
-    assert mentions(
-        outcome.err, "error: --report png needs the package matplotlib: run ", "pip install matplotlib"
-    )
-    assert (outcome.code, server.calls, project.files() == before) == (2, [], True)
+    problems = assert_refused(project, "summaries", "--plot", "a.json")
+    assert mentions(problems, "error: --plot needs the package matplotlib: run ", "pip install matplotlib")
 
 
 def test_no_results_file_is_overwritten(project: Project, serve: Serve) -> None:
@@ -196,9 +181,9 @@ def test_the_problems_of_all_files_are_listed_at_once(project: Project) -> None:
     project.write(OFFLINE, '[{"id": "a", "query": " ", "summary": []},\n{"query": "Q?", "summary": [{}]}]')
     project.write(MERGED, [])
     project.write(GOLD, '{"title": "Q?", "t1": "A", "t2": "B", "response1": ["C"]}\n\n[]\n{"title": 5')
-    project.write(CORPUS, '[{"query": "Q?",\n"merged": [{"id": "", "content": 5, "score": "high"}]}]')
+    project.write(CORPUS, '[{"query": "Q?",\n"merged": [{"id": "", "content": "5", "score": "high"}]}]')
     assert sorted(assert_refused(project, "summaries")) == [
-        f"{CORPUS}: [0]: merged[0].id: must not be blank",
+        f"{CORPUS}: [0]: merged[0]: id: must not be blank",
         f"{GOLD}:1: Object missing required field response2",
         f"{GOLD}:3: Expected object, got array",
         f"{GOLD}:4: JSON is cut off",
@@ -243,7 +228,7 @@ def test_web_documents_and_data_warnings(project: Project, serve: Serve) -> None
     project.write(GOLD, json_lines(gold(), gold(id="g-2"), gold("Gas")))
     project.write(CORPUS, [corpus_query("Oil", *documents)])
     server = serve(scored(1))
-    lines = project.run("summaries", "--indices", "0,1,2,3").err
+    lines = project.run("summaries").err
     shown = {topic_of(call): pasted(call, "web reference") for call in server.calls}
     text = f"- https://d.org: {'x' * 200}\n- https://c.org: one two three\n- http://b.org:"
     assert shown == {"Oil": text, "Gas": "(none)"}
@@ -304,7 +289,8 @@ def test_summaries_that_were_not_generated_are_left_out(project: Project, serve:
     for kind, texts in judged.items():
         assert column(project, "id", kind) == texts
         assert results(project, kind)["num_skipped_errors"] == len(left_out[kind])
-    outcome = project.run("summaries", "--indices=2", "--summary-file", OFFLINE, "--output-dir", "o")
+    project.write(OFFLINE, rows[2:])
+    outcome = project.run("summaries", "--summary-file", OFFLINE, "--output-dir", "o")
     assert outcome.code == 0
     content = project.read(result_files(project, folder="o")[0])
     assert (content["num_evaluated"], content["num_skipped_errors"], content["model"]) == (0, 1, None)
@@ -407,20 +393,9 @@ def test_hostile_texts_in_prompt_console_and_results(project: Project, serve: Se
     assert (column(project, "id"), column(project, "query")) == ([name], ["  OIL: good\nor bad?"])
 
 
-def test_without_gold_summaries_there_are_no_scores_of_coverage(project: Project, serve: Serve) -> None:
-    """Nor totals: one warning says so. A failed judgement has zeros for the other criteria."""
-    project.write(OFFLINE, [summary("Oil"), summary("Gas")])
-    serve(lambda call: scored(2, 1, 0, 2, 2) if topic_of(call) == "Oil" else completion("No."))
-    outcome = project.run("summaries")
-    assert [line for line in outcome.err if GOLD in line] == [
-        f"warning: {GOLD} is not there: no scores of coverage, and no totals."
-    ]
-    scores = [list(row.values()) for row in column(project, "scores")]
-    assert scores == [[2, 1, 0, None, 2, None], [0, 0, 0, None, 0, None]]
-    statistics = results(project)["statistics"]
-    for name, n, mean in ((NAMES[0], 2, 1.0), (NAMES[3], 0, None), (TOTAL, 0, None)):
-        assert (statistics[name]["n"], statistics[name]["mean"]) == (n, mean)
-    assert not {"Coverage", "Total "} & set(re.findall("Coverage|Total ", outcome.out))
+def test_gold_summaries_are_needed(project: Project) -> None:
+    project.write(OFFLINE, [summary("Oil")])
+    assert assert_refused(project, "summaries") == [f"{GOLD}: file not found"]
 
 
 # ------------------------------------------------------------------ Plots and web metrics
@@ -449,27 +424,23 @@ def test_plot(project: Project, has_queries: bool) -> None:
         assert project.run("summaries", "--plot", "out/*.json").code == 0
 
 
-def test_plots_of_some_rows_and_of_totals_alone(project: Project) -> None:
+def test_plots_of_totals_alone(project: Project) -> None:
     """What has no score is no picture."""
     rows = [{"id": number, "query": f"Q{number}?", "scores": {TOTAL: number}} for number in range(8)]
-    project.write("a.json", rows)
+    project.write("out/a.json", rows)
     project.write("none.json", [{"id": 1, "scores": {}}])
-    command = ("summaries", "--plot", "a.json", "--output-dir", "out")
-    assert project.run(*command).code == 0
-    assert set(project.files()) == {"a.json", "none.json", "out/a.png", "out/a_statistics.json"}
+    outcome = project.run("summaries", "--plot", "out/a.json", "none.json")
+    written = {"out/a.png", "out/a_statistics.json", "none_statistics.json"}
+    assert (outcome.code, set(project.files()) - {"out/a.json", "none.json"}) == (0, written)
     total = project.read("out/a_statistics.json")["statistics"][TOTAL]
     assert (total["n"], total["mean"], total["distribution"]["7"]) == (8, 3.5, 1)
-    assert project.run(*command, "--indices", "7,6,1", "--limit", "2").code == 0
-    assert project.read("out/a_statistics.json")["statistics"][TOTAL]["mean"] == 6.5
-    before = project.files()
-    outcome = project.run("summaries", "--plot", "none.json")
-    assert (outcome.code, project.files().keys() - before.keys()) == (0, {"none_statistics.json"})
     assert mentions(outcome.err, "none.png is not written: there are no scores to draw")
 
 
 def test_summaries_are_ordered_by_k_as_a_number(project: Project) -> None:
     names = [f"results-{k}-offline.json" for k in (10, 20, 5)]
     for name in names:
+        write_debates(project, "Oil", file=name)
         project.write(name, [summary(summary=[])])
     outcome = project.run("summaries", *(f"--summary-file={name}" for name in names))
     assert re.findall(r"^offline (\d+) ", outcome.out, re.MULTILINE)[:3] == ["5", "10", "20"]
@@ -498,8 +469,7 @@ def test_web_metrics(project: Project) -> None:
         corpus_query("Tin", web_document(5, " ")),
         corpus_query("Zinc"),
     ]
-    outcome = project.run("summaries", "--web-metrics")
-    assert mentions(outcome.err, f"warning: {CORPUS} is not there: its metrics are left out")
+    assert mentions(assert_refused(project, "summaries", "--web-metrics"), f"{CORPUS}: file not found")
     project.write(CORPUS, queries)
     outcome = project.run("summaries", "--web-metrics")
     assert (outcome.code, outcome.err) == (0, [])

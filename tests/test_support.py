@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from typing import Any
 
@@ -14,6 +16,7 @@ from conftest import (
     Project,
     Serve,
     document,
+    first_question,
     journal_entries,
     mentions,
     pasted,
@@ -106,7 +109,7 @@ def test_support_is_a_measure_of_its_own(three: Project, serve: Serve) -> None:
 
 def test_the_judge_sees_the_cited_sentences_and_not_the_gold_answer(three: Project, serve: Serve) -> None:
     server = serve(judge)
-    three.run(*SUPPORT, "--limit", "1")
+    first_question(three).run(*SUPPORT)
     [call] = support_calls(server)
     assert (pasted(call, "question"), pasted(call, "reference"), pasted(call)) == (
         "What is d1?",
@@ -205,8 +208,8 @@ def test_reports_and_leaderboard(three: Project, serve: Serve) -> None:
     assert "| own | " in files["dev_evaluation.md"].decode()
     three.submission("in/ann", own=three.read("dev_own_output.json"))
     three.run(*SUPPORT, "--submissions", "in/ann", "--report", "html")
-    header, row = three.files()["dev_leaderboard.csv"].decode("utf-8-sig").splitlines()
-    assert dict(zip(header.split(","), row.split(","), strict=True))["support"] == "0.5"
+    [row] = csv.DictReader(io.StringIO(three.files()["dev_grades.csv"].decode("utf-8-sig")))
+    assert row["avg_support"] == "0.5"
     page = three.files()["dev_graded/ann/dev_evaluation.html"].decode()
     assert ">Support</th>" in page.partition("Your grade: ")[2].partition("How to appeal")[0]
 
