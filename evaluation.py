@@ -251,8 +251,7 @@ MODELS: Mapping[str, Model] = {
     "openai/gpt-oss-120b": GPT_OSS._replace(usd_per_million=Price(0.15, 0.60)),
     "local": Model(strict_schema=True, max_completion_tokens=200),  # llama.cpp's server takes a schema
 }
-DEFAULT_JUDGE_MODEL = "llama-3.1-8b-instant"
-SUCCESSOR_MODEL = "openai/gpt-oss-20b"  # judges everything if the service no longer has the default model
+DEFAULT_JUDGE_MODEL = "openai/gpt-oss-20b"
 
 
 class Problem(NamedTuple):
@@ -295,10 +294,6 @@ class UsageError(Exception):
 
 class JudgeUnavailable(Exception):
     """Nothing can be judged: the key is wrong, or the model or the service does not exist."""
-
-
-class ModelWithdrawn(JudgeUnavailable):
-    """The service no longer has the model, or never had it."""
 
 
 class JudgingStopped(Exception):
@@ -496,13 +491,31 @@ class Document(NamedTuple):
     text: str = ""
 
 
+class HistoryRow(Record, kw_only=True):
+    """The grade of a submission, from a date on."""
+
+    date: str = ""  # UTC
+    submission: NonBlank
+    points: Annotated[str, msgspec.Meta(pattern=r"^\d+([.,]\d+)?$")] | None = None
+    system: str = ""  # "" if none is graded
+    judge: str = ""
+
+    def __post_init__(self) -> None:
+        self.submission = fold_cell(self.submission)
+        self.system = fold_cell(self.system)
+
+    @property
+    def value(self) -> float | None:
+        return float(self.points.replace(",", ".")) if self.points else None
+
+
 class Override(Record, kw_only=True):
     """A person's decision on an answer, or without a system on all equal ones: the score, and why."""
 
     question_id: NonBlank
     system: str = ""  # with its submission, as in "ann/final", or the submission
     submission: str = ""
-    answer_id: str = ""  # needed: without it a decision would outlive the answer, the gold or a renumbering
+    answer_id: str = ""
     criterion: str = ""  # the rubric, if nothing is named
     score: Scalar  # a number, or the judge's word for it
     reason: NonBlank
@@ -510,10 +523,6 @@ class Override(Record, kw_only=True):
     def __post_init__(self) -> None:
         if self.submission not in ("", self.system.partition("/")[0]):
             self.system = "/".join(filter(None, (self.submission, self.system)))
-        if not self.answer_id:
-            raise ValueError(
-                "answer_id is missing: copy that of the answer from the results or the label sheet"
-            )
 
 
 class Item(Record, kw_only=True):
@@ -3133,7 +3142,6 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     content: str = msgspec.field(name="reply", default="")
     model: str = ""
     requested: str = ""  # the model's name in the request, if the service has another one
-    instead_of: str = ""  # the withdrawn model whose successor this one is
     endpoint: str = ""  # the service that it came from; version 2 did not keep that
     fingerprint: str = ""
     usage: Any = NO_USAGE
@@ -3291,8 +3299,9 @@ def find_flags(answer: str, *allowed: str) -> list[str]:
 
 # ------------------------------------------------------------------ 8. Judge
 
-# In: requests. Out: an outcome for each, from the journal or a call; what arrives is in the journal before
-# anything else happens to it. Read first: Judge.ask, then Runner (calls) and Journal.
+# In: an Assignment of requests. Out: an outcome for each, from the journal or a call, and a Session that says
+# how asking went. What arrives is in the journal before anything else happens to it. Read first: ask_model,
+# ask_requests, then Runner (calls) and Journal.
 
 API_KEY = "GROQ_API_KEY"  # the name of the environment's variable, as the next one
 BASE_URL_VARIABLE = "GROQ_BASE_URL"
@@ -3320,86 +3329,71 @@ ENDING_STATUSES = (401, 402)  # the API key or the account: nothing can be judge
 REJECTING_STATUSES = (None, *range(300, 400), 403, 404, 405)  # not reached, a wrong address, a firewall
 PASSING_STATUSES = (None, 408, 409, 498, *range(500, 600))  # 498: no capacity
 
+
 Notify: TypeAlias = Callable[[str], None]
 
 
-class Session(msgspec.Struct):
-    """What a run asks of a model: which model, the calls that were made, and how they ended."""
+class Assignment(NamedTuple):
+    """What a command has a model do."""
 
-    requested_model: str = ""
-    model: str = ""  # the other's successor if that was withdrawn
+    requests: Sequence[Request]
+    options: JudgeOptions
+    is_needed: bool = False  # whether nothing can be written without a model
     activity: str = "judging"  # what the model is asked for
     noun: str = "judgements"  # what it replies
-    price: Price | None = None  # instead of that of MODELS
-    where: str = ""  # " (asked: URL)" if that is another service than Groq's
-    # Why not everything is answered: at most one of the three.
-    unavailable: str = ""  # nothing could be asked
-    stopped: str = ""  # asking ended early
-    without_api_key: str = ""  # what to do about it
-    repeats: int = 1
-    shortened: list[str] = []  # answers whose prompts the service does not seem to have read whole
-    left_out: list[str] = []  # parameters that the service did not take for some of the replies
-    n_replies: int = 0  # that can be used, of this run and from the journal
+
+
+class Use(msgspec.Struct):
+    """What the calls of a run have taken."""
+
     calls: int = 0
     retries: int = 0
     refusals: int = 0  # 429
     usage: Usage = NO_USAGE
-    cost_usd: float = 0.0  # of calls; models of unknown price count 0
+    cost_usd: float = 0.0  # 0 for a model of unknown price
     seconds: float = 0.0
 
-    @property
-    def model_name(self) -> str:
-        is_successor = self.model != self.requested_model
-        return f"{self.model}, successor of {self.requested_model}" if is_successor else self.model
 
+class Session(msgspec.Struct, frozen=True):
+    """Which model a run has asked, what that took, and how it ended. Without a model nothing is judged."""
+
+    model: str = ""
+    activity: str = "judging"
+    noun: str = "judgements"
+    repeats: int = 1
+    price: Price | None = None
+    where: str = ""  # " (asked: URL)" if that is another service than Groq's
+    n_replies: int = 0  # that can be used, of this run and from the journal
+    left_out: Sequence[str] = ()  # parameters that the service did not take for some of the replies
+    shortened: Sequence[str] = ()  # answers whose prompts the service does not seem to have read whole
+    use: Use = msgspec.field(default_factory=Use)
+    # Why not everything is answered: at most one of the three.
+    unavailable: str = ""  # nothing could be asked
+    stopped: str = ""  # asking ended early
+    n_unasked: int = 0  # without an API key
+
+    @property
     def is_complete(self) -> bool:
-        return not (self.stopped or self.unavailable or self.without_api_key)
+        return not (self.stopped or self.unavailable or self.n_unasked)
 
     def find_origin(self, criterion: Criterion) -> Origin:
         return Origin(self.model, criterion.prompt_hash, self.repeats)
 
-    def map_origins(self, criteria: Iterable[Criterion]) -> dict[str, Origin]:
-        signatures: dict[str, Origin] = {}
-        for criterion in criteria:
-            signatures |= dict.fromkeys(criterion.measure_names, self.find_origin(criterion))
-        return signatures
-
-    def describe_left_out(self) -> dict[str, list[str]]:
+    def describe_left_out(self) -> dict[str, Sequence[str]]:
         """Return a field of a results file; none if the service took all parameters."""
         return {"parameters_left_out": self.left_out} if self.left_out else {}
-
-    def list_provenance(self, criteria: Iterable[Criterion]) -> list[str]:
-        return [self.find_origin(criterion).describe(criterion.measure.title) for criterion in criteria]
-
-    def compute_cost(self, model: str, usage: Usage) -> float | None:
-        """Return US dollars; None for an unknown price."""
-        price = self.price or MODELS.get(model, UNKNOWN_MODEL).usd_per_million
-        if price is None:
-            return None
-        prompt = usage.prompt - usage.cached / 2  # cached tokens cost half
-        return (prompt * price[0] + usage.completion * price[1]) / 1e6
-
-    def describe_plan(self, calls: Sequence[Call]) -> list[str]:
-        """Return the estimated tokens and cost of calls, a line each."""
-        usage = sum(map(estimate_usage, calls), NO_USAGE)
-        most = sum((limit_usage(call, call.body) for call in calls), NO_USAGE)
-        cost_usd = self.compute_cost(self.model, usage)
-        most_usd = self.compute_cost(self.model, most)
-        price = "Cost: unknown for this model"
-        if cost_usd is not None and most_usd is not None:
-            price = f"Cost (estimated): about ${cost_usd:.4f}, at most ${most_usd:.4f}"
-        return [f"Tokens (estimated): {usage.prompt} in, {usage.completion} out", price]
 
     def report_use(self) -> list[str]:
         title = "Judge" if self.activity == "judging" else "Model"
         replies = f"{title}: {self.model}, {self.n_replies} {self.noun}"
-        if not self.calls:
+        use = self.use
+        if not use.calls:
             return [f"{replies} from the journal"] if self.n_replies else []
-        cost_usd = self.compute_cost(self.model, self.usage)
+        cost_usd = compute_cost(self.price, use.usage)
         price = "price unknown" if cost_usd is None else f"${cost_usd:.4f}"
-        calls = f"{self.calls} calls, {self.retries} retries, {self.refusals} rate limits (429)"
-        tokens = f"{self.usage.prompt} tokens in, {self.usage.completion} out"
-        return [f"{replies}; {calls}, {tokens}, {price}, {self.seconds:.1f} s"]
+        calls = f"{use.calls} calls, {use.retries} retries, {use.refusals} rate limits (429)"
+        tokens = f"{use.usage.prompt} tokens in, {use.usage.completion} out"
+        return [f"{replies}; {calls}, {tokens}, {price}, {use.seconds:.1f} s"]
 
     def report_end(self) -> list[Message]:
         lines: list[Message] = []
@@ -3411,124 +3405,168 @@ class Session(msgspec.Struct):
             lines.append(f"error: {self.activity} ended: {self.unavailable}{self.where}")
         elif self.stopped:
             lines.append(f"error: {self.activity} ended early: {self.stopped}{self.where}")
-        elif self.without_api_key:
-            lines.append(WarningRecord(self.without_api_key))
+        elif self.n_unasked:
+            n_all = self.n_replies + self.n_unasked
+            missing = f"{self.n_unasked} of {n_all} {self.noun}"
+            lines.append(WarningRecord(f"set {API_KEY} for the remaining {missing}"))
         return lines
 
 
-class Judge(msgspec.Struct):
-    """Answers requests: from the journal, else from calls, whose replies the journal keeps."""
+@contextmanager
+def ask_model(assignment: Assignment, console: Console) -> Iterator[tuple[Outcomes, Session]]:
+    """Ask a model; without a key the journal alone answers. It stays locked until the `with` is left.
 
-    journal: Journal
-    service: Service | None  # without it only the journal answers
-    session: Session
-    options: JudgeOptions
-    notify: Notify
-    requests: list[Request] = []
-    calls: list[Call] = []  # of the model that judges
-    failures: dict[str, Failure] = {}  # by key
-
-    def ask(self, requests: Sequence[Request]) -> Outcomes:
-        """Return the outcome of every request, all by one model: scores by two are not comparable."""
-        session = self.session
-        self.choose(requests)
-        if not self.options.judge_model and session.model != DEFAULT_JUDGE_MODEL:
-            judge = f"The {session.noun} are by {session.model_name}"
-            self.notify(f"{judge}: the journal's last reply is by it.")
-        unasked = Failure("not in the journal", asked=False)
-        if self.service is not None:
-            unasked.reason = f"{session.activity} ended early"
-            self.ask_service(self.service)
-        answered: list[tuple[Request, Outcome]] = []
-        left_out: set[str] = set()
-        for call in self.calls:
-            judgement = self.journal.find(call)
-            answered.append((call.request, judgement or self.failures.get(call.key, unasked)))
-            if judgement and judgement.reply:
-                left_out.update(judgement.reply.left_out)
-        session.left_out = sorted(left_out)
-        session.n_replies = sum(isinstance(outcome, Judgement) for _, outcome in answered)
-        n_missing = sum(outcome is unasked for _, outcome in answered)
-        if n_missing and self.service is None:
-            missing = f"{n_missing} of {len(answered)} {session.noun}"
-            session.without_api_key = f"set {API_KEY} for the remaining {missing}"
-        return collect_outcomes(answered)
-
-    def choose(self, requests: Sequence[Request]) -> None:
-        """Choose the model and plan its calls: the named one, that of the last reply, or the default.
-
-        Raises UsageError if the service has its own models, of which none is named or known.
-        """
-        journal = self.journal
-        if self.options.judge_model:
-            journal.withdrawn = ""  # it is named, so it is nobody's successor
-        model = self.options.judge_model or journal.last_model
-        has_default = journal.endpoint.endswith(GROQ_PREFIX) or not journal.asks_service
-        if requests and not (model or has_default):
-            raise UsageError(f"{journal.endpoint}: name one of its models with --model")
-        self.requests = repeat_requests(requests, self.options.repeats)
-        self.plan(model or DEFAULT_JUDGE_MODEL)
-
-    def plan(self, model: str) -> None:
-        self.session.model = model
-        self.session.requested_model = self.journal.withdrawn or model
-        self.calls = []
-        for request in self.requests:
-            key = hash_json([build_body(model, request), request.repeat])
-            self.calls.append(Call(request, model, key, self.options.max_tokens))
-
-    def ask_service(self, service: Service) -> None:
-        """Put what the journal lacks into it; the successor's replies if the model is withdrawn."""
-        session = self.session
-        try:
-            self.fill_journal(service)
-        except ModelWithdrawn as error:
-            has_successor = session.model == DEFAULT_JUDGE_MODEL and service.has_groq_api
-            if self.options.judge_model or not has_successor:
-                advice = "" if self.options.judge_model else " (name another one with --model)"
-                session.unavailable = f"the model {session.model} is not available: {error}{advice}"
-                return
-            successor = f"its successor {SUCCESSOR_MODEL}"
-            self.notify(f"Groq no longer serves {session.model}; {session.activity} with {successor}.")
-            self.journal.withdrawn = session.model
-            self.plan(SUCCESSOR_MODEL)
-            self.ask_service(service)
-        except JudgeUnavailable as error:
-            session.unavailable = str(error)
-        except JudgingStopped as error:
-            session.stopped = str(error)
-
-    def fill_journal(self, service: Service) -> None:
-        """Ask what the journal lacks. Raises JudgeUnavailable if the service does not answer at all."""
-        from tqdm import tqdm  # takes time to import
-
-        session = self.session
-        todo = self.journal.list_todo(self.calls)
-        if todo and self.journal.n_elsewhere:
-            what = "replies of the journal that do not count, as they are by another service"
-            self.notify(f"{what}: {self.journal.n_elsewhere}")
-        has_limit = self.options.max_usd is not None
-        if todo and has_limit and session.compute_cost(session.model, NO_USAGE) is None:
-            raise UsageError(f"--max-usd: the price of {session.model} is unknown: say it with --price")
-        is_hidden = self.options.quiet or None  # None: it is shown on a terminal only
-        title = session.activity.capitalize()
-        with tqdm(total=len(todo), desc=title, delay=1.0, leave=False, disable=is_hidden) as progress:
-            Runner(self, service, progress.update).run(todo)
-        rejected = []
-        reason = ""
-        for call in todo:
-            failure = self.failures.get(call.key)
-            if failure and failure.is_rejected:
-                rejected.append(call.request.name)
-                reason = failure.reason
-        if rejected and not any(map(self.journal.find, self.calls)):
-            raise JudgeUnavailable(f"{reason} ({shorten_names(rejected)})")
+    Raises UsageError or JudgeUnavailable if a model is needed, and there is no reply.
+    """
+    with ExitStack() as resources:
+        yield ask_requests(assignment, console, resources)
 
 
-def estimate_usage(call: Call) -> Usage:
-    settings = MODELS.get(call.model, UNKNOWN_MODEL)
-    completion = settings.usual_completion_tokens + call.prompt.more_tokens // 2
-    return Usage(math.ceil(count_chars(call.body) / CHARS_PER_TOKEN), completion)
+def ask_requests(assignment: Assignment, console: Console, resources: ExitStack) -> tuple[Outcomes, Session]:
+    """Return the outcome of each request, all by one model: scores by two are not comparable."""
+    options = assignment.options
+    if not assignment.requests:  # All answers are blank, or nothing is judged.
+        return {}, Session(choose_model(options) if options.asks_service else "")
+    service = open_service(options, console.note, resources) if options.asks_service else None
+    journal = open_journal(options, console, resources)
+    model = choose_model(options, journal)
+    if journal.replies and not options.judge_model and model != DEFAULT_JUDGE_MODEL:
+        console.note(f"The {assignment.noun} are by {model}: the journal's replies are by it.")
+    calls = plan_calls(assignment, model)
+    price = find_price(options, model)
+    where = "" if journal.endpoint.startswith(GROQ_URL) else f" (asked: {journal.endpoint})"
+    runner = Runner(journal, options, price, has_usable=any(map(journal.find, calls)))
+    todo = journal.list_todo(calls)
+    if service and todo:
+        check_before_calls(journal, model, price, options, console)
+        runner.run(service, todo, assignment.activity.capitalize())
+    reason = f"{assignment.activity} ended early" if options.asks_service else "not in the journal"
+    unasked = Failure(reason, asked=False)
+    answered: list[tuple[Request, Outcome]] = []
+    for call in calls:
+        answered.append((call.request, journal.find(call) or runner.failures.get(call.key, unasked)))
+    judgements = [outcome for _, outcome in answered if isinstance(outcome, Judgement)]
+    if not judgements and (runner.unavailable or not options.asks_service):
+        return {}, explain_no_replies(assignment, runner.unavailable, where, console)
+    n_unasked = sum(outcome is unasked for _, outcome in answered)
+    session = Session(
+        model=model,
+        activity=assignment.activity,
+        noun=assignment.noun,
+        repeats=options.repeats,
+        price=price,
+        where=where,
+        n_replies=len(judgements),
+        left_out=sorted(set(flatten(row.reply.left_out for row in judgements if row.reply))),
+        shortened=runner.shortened,
+        use=runner.use,
+        unavailable=runner.unavailable,
+        stopped=runner.stopped,
+        n_unasked=0 if options.asks_service else n_unasked,
+    )
+    return collect_outcomes(answered), session
+
+
+def explain_no_replies(assignment: Assignment, unavailable: str, where: str, console: Console) -> Session:
+    """Return a session without a model. Raises UsageError or JudgeUnavailable if one is needed."""
+    if assignment.is_needed and unavailable:
+        raise JudgeUnavailable(unavailable + where)
+    if assignment.is_needed:
+        is_python = assignment.options.journal_only
+        advice = "name it: judge=MODEL" if is_python else f"set {API_KEY}, or see --dry-run"
+        raise UsageError(f"this needs a model: {advice}")
+    if not unavailable:
+        console.error(f"{API_KEY} is not set: answers are not judged.")
+    return Session(activity=assignment.activity, where=where, unavailable=unavailable)
+
+
+def choose_model(options: JudgeOptions, journal: Journal | None = None) -> str:
+    """Return the model that is named, else the one of the journal's replies, else the default.
+
+    Raises UsageError for replies by several models, and if the service has its own models.
+    """
+    if options.judge_model:
+        return options.judge_model
+    if journal is None:
+        journal = read_journal(options)
+    if len(journal.models) > 1:
+        names = " and ".join(sorted(journal.models))
+        raise UsageError(f"{journal.path} has replies by {names}: name one with --model")
+    is_elsewhere = journal.asks_service and not journal.endpoint.endswith(GROQ_PREFIX)
+    if is_elsewhere and not journal.models:
+        raise UsageError(f"{journal.endpoint}: name one of its models with --model")
+    return next(iter(journal.models), DEFAULT_JUDGE_MODEL)
+
+
+def plan_calls(assignment: Assignment, model: str) -> list[Call]:
+    options = assignment.options
+    calls = []
+    for request in repeat_requests(assignment.requests, options.repeats):
+        key = hash_json([build_body(model, request), request.repeat])
+        calls.append(Call(request, model, key, options.max_tokens))
+    return calls
+
+
+def find_price(options: JudgeOptions, model: str) -> Price | None:
+    return Price(*options.price) if options.price else MODELS.get(model, UNKNOWN_MODEL).usd_per_million
+
+
+def compute_cost(price: Price | None, usage: Usage) -> float | None:
+    """Return US dollars; None for an unknown price."""
+    if price is None:
+        return None
+    prompt = usage.prompt - usage.cached / 2  # cached tokens cost half
+    return (prompt * price.prompt + usage.completion * price.completion) / 1e6
+
+
+def check_before_calls(
+    journal: Journal, model: str, price: Price | None, options: JudgeOptions, console: Console
+) -> None:
+    """Say what a user should know before anything is paid for. Raises UsageError."""
+    if options.max_usd is not None and price is None:
+        raise UsageError(f"--max-usd: the price of {model} is unknown: say it with --price")
+    if journal.n_elsewhere:
+        what = "replies of the journal that do not count, as they are by another service"
+        console.note(f"{what}: {journal.n_elsewhere}")
+    if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", journal.endpoint):
+        advice = "answers and the key travel in the open: use https."
+        console.warn(WarningRecord(f"{journal.endpoint}: {advice}"))
+
+
+def print_plan(assignment: Assignment, console: Console, *, is_complete: bool = True) -> int:
+    console.print(f"Dry run: nothing is sent.\n{describe_plan(assignment)}")
+    return decide_exit_code(is_complete)
+
+
+def describe_plan(assignment: Assignment) -> str:
+    """Return how many calls there are to make, their tokens and their price."""
+    if not assignment.requests:
+        return "No model is asked."
+    journal = read_journal(assignment.options)
+    model = choose_model(assignment.options, journal)
+    calls = plan_calls(assignment, model)
+    todo = journal.list_todo(calls)
+    n_stored = sum(journal.find(call) is not None for call in calls)
+    settings = MODELS.get(model, UNKNOWN_MODEL)
+    usual = most = NO_USAGE
+    for call in todo:
+        completion = settings.usual_completion_tokens + call.prompt.more_tokens // 2
+        usual += Usage(math.ceil(count_chars(call.body) / CHARS_PER_TOKEN), completion)
+        most += limit_usage(call, call.body)
+    price = find_price(assignment.options, model)
+    usual_usd = compute_cost(price, usual)
+    most_usd = compute_cost(price, most)
+    cost = "Cost: unknown for this model"
+    if usual_usd is not None and most_usd is not None:
+        cost = f"Cost (estimated): about ${usual_usd:.4f}, at most ${most_usd:.4f}"
+    lines = [
+        f"With {model}:",
+        f"{assignment.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already",
+        f"Calls to make: {len(todo)}",
+        f"Tokens (estimated): {usual.prompt} in, {usual.completion} out",
+        cost,
+    ]
+    return "\n  ".join(lines)
 
 
 def limit_usage(call: Call, body: Body, tokens_per_char: float = 1 / CHARS_PER_TOKEN) -> Usage:
@@ -3549,10 +3587,12 @@ class ServiceError(Exception):
         self,
         text: str,  # of the response
         status: int | None = None,
-        details: Mapping[str, Any] = MappingProxyType({}),  # that are in it, by OpenAI's names
         headers: Headers = MappingProxyType({}),
         is_lost: bool = False,  # whether the call was sent, and its reply may have to be paid for
     ) -> None:
+        details: Fields = {}  # that are in the response, by OpenAI's names
+        with suppress(ValueError, RecursionError):
+            details = only_dict(only_dict(json.loads(text)).get("error"))
         texts = {name: value for name, value in details.items() if isinstance(value, str)}
         self.message = texts.get("message") or text
         shown = cut_text(self.message)
@@ -3576,24 +3616,33 @@ class Turn(msgspec.Struct, eq=False):
 
 
 class Runner:
-    """Makes a judge's calls with several workers, and tries again what may succeed."""
+    """Makes calls with several workers, and tries again what may succeed.
 
-    def __init__(self, judge: Judge, service: Service, advance: Callable[[], object]) -> None:
-        self.judge = judge
-        self.session = judge.session
-        self.options = judge.options
-        self.service = service
-        self.advance = advance  # shows that one more request has its outcome
-        pause_s = 60 / self.options.rpm if self.options.rpm else 0.0
-        self.limiter = RateLimiter(self.options.workers, time.monotonic(), pause_s)
+    All that the workers share is here, guarded by `changed`: what is left to ask, the rate limiter, the
+    journal, and what came of the calls (`failures`, `use`, and how they ended).
+    """
+
+    def __init__(
+        self, journal: Journal, options: JudgeOptions, price: Price | None, *, has_usable: bool
+    ) -> None:
+        self.journal = journal
+        self.options = options
+        self.price = price
+        self.has_usable = has_usable  # whether any reply is
+        self.failures: dict[str, Failure] = {}  # by key
+        self.use = Use()
+        self.shortened: list[str] = []
+        self.unavailable = ""
+        self.stopped = ""
+        pause_s = 60 / options.rpm if options.rpm else 0.0
+        self.limiter = RateLimiter(options.workers, time.monotonic(), pause_s)
         self.next_turn = threading.Lock()  # held by the one worker that waits for the rate limiter
-        self.changed = threading.Condition()  # guards everything below, judging and limiter
+        self.changed = threading.Condition()
         self.todo: Iterator[Call] = iter(())  # which all workers share
         self.n_active = 0  # workers that have not ended
         self.error: Exception | None = None
         self.is_stopped = False  # no more calls are started
         self.is_closed = False  # no more outcomes are kept
-        self.has_usable = any(map(judge.journal.find, judge.calls))  # replies
         self.failed: dict[tuple[str, int], str] = {}  # answer -> whose it is, or its question
         self.in_flight: list[Turn] = []
         self.lost_in_a_row = 0
@@ -3601,15 +3650,35 @@ class Runner:
         self.refused_at_s = -math.inf
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
 
-    def run(self, calls: Sequence[Call]) -> None:
+    def run(self, service: Service, calls: Sequence[Call], title: str) -> None:
         """Ask everything. If the rest cannot be judged, or at Ctrl-C, calls in flight get GRACE_S to end."""
+        from tqdm import tqdm  # takes time to import
+
+        is_hidden = self.options.quiet or None  # None: it is shown on a terminal only
+        with tqdm(total=len(calls), desc=title, delay=1.0, leave=False, disable=is_hidden) as progress:
+            try:
+                self.run_workers(service, calls, progress.update)
+            except JudgingStopped as error:
+                self.stopped = str(error)
+            except JudgeUnavailable as error:
+                self.unavailable = str(error)
+        rejected = [call for call in calls if self.is_rejected(call)]
+        if rejected and not (self.has_usable or self.unavailable or self.stopped):
+            reason = self.failures[rejected[-1].key].reason
+            self.unavailable = f"{reason} ({shorten_names([call.request.name for call in rejected])})"
+
+    def is_rejected(self, call: Call) -> bool:
+        failure = self.failures.get(call.key)
+        return failure is not None and failure.is_rejected
+
+    def run_workers(self, service: Service, calls: Sequence[Call], advance: Callable[[], object]) -> None:
         started_s = time.monotonic()
         self.todo = iter(calls)
         self.n_active = min(self.options.workers, len(calls))
         with self.changed:  # no worker begins before this thread waits, so that no Ctrl-C is missed
             try:
                 for _ in range(self.n_active):
-                    threading.Thread(target=self.work, daemon=True).start()
+                    threading.Thread(target=self.work, args=(service, advance), daemon=True).start()
                 while self.n_active and self.error is None:
                     self.changed.wait(1.0)  # short, so that Ctrl-C comes through everywhere
             finally:
@@ -3617,21 +3686,21 @@ class Runner:
                 self.changed.notify_all()
                 self.changed.wait_for(lambda: self.n_active == 0, GRACE_S)
                 self.is_closed = True
-                self.session.seconds += time.monotonic() - started_s
+                self.use.seconds = time.monotonic() - started_s
         if self.error is not None:
             raise self.error
 
-    def work(self) -> None:
+    def work(self, service: Service, advance: Callable[[], object]) -> None:
         try:
             for call in self.todo:
-                outcome = self.get_reply(call)
+                outcome = self.get_reply(service, call)
                 if outcome is None:
                     break
                 with self.changed:
                     if not self.is_closed:
                         self.keep_outcome(call, outcome)
-                        self.advance()
-        except Exception as error:  # `run` raises it again
+                        advance()
+        except Exception as error:  # `run_workers` raises it again
             with self.changed:
                 self.error = self.error or error
                 self.is_stopped = True
@@ -3643,9 +3712,9 @@ class Runner:
         """Put a reply into the journal. Raises JudgeUnavailable if it is the judge that fails, not a call."""
         if isinstance(outcome, Reply):
             self.has_usable = True
-            self.judge.journal.append(outcome, call)
+            self.journal.append(outcome, call)
             return
-        self.judge.failures[call.key] = outcome
+        self.failures[call.key] = outcome
         request = call.request
         self.failed[request.system, request.position] = request.submission or request.item_id
         n_owners = len(set(self.failed.values()))
@@ -3654,7 +3723,7 @@ class Runner:
             text = f"no usable reply to any of {len(self.failed)} requests ({outcome.reason}{shown})"
             raise JudgeUnavailable(f"{text}: choose another model, or see --max-tokens")
 
-    def get_reply(self, call: Call) -> Reply | Failure | None:
+    def get_reply(self, service: Service, call: Call) -> Reply | Failure | None:
         """Return the reply to a request after as many calls as it takes; None if the run has stopped."""
         body = call.body
         usage = NO_USAGE
@@ -3665,12 +3734,12 @@ class Runner:
             if turn is None:
                 break
             try:
-                reply = self.make_call(call, body, turn)
+                reply = self.make_call(service, call, body, turn)
                 usage += reply.usage
                 call.read(reply)
             except ServiceError as error:
                 n_errors += error.status != 429
-                if not self.can_try_again(call.request, error, n_errors, turn.started_s):
+                if not self.can_try_again(call, error, n_errors, turn.started_s):
                     return Failure(str(error), is_rejected=error.status in REJECTING_STATUSES)
             except InvalidReply as error:
                 n_invalid += 1
@@ -3690,34 +3759,33 @@ class Runner:
 
     def wait_for_turn(self, call: Call, body: Body, *, is_retry: bool) -> Turn | None:
         """Wait until a call may start. Return what is set aside for it; None if the run has stopped."""
-        session = self.session
+        use = self.use
         max_usd = math.inf if self.options.max_usd is None else self.options.max_usd
         with self.next_turn, self.changed:
             while not self.is_stopped:
                 prompt_tokens = math.ceil(count_chars(body) * self.tokens_per_char)
                 expected = Usage(prompt_tokens, body["max_completion_tokens"])
-                most = limit_usage(call, body, self.tokens_per_char)
-                cost_usd = session.compute_cost(call.model, most) or 0.0
+                cost_usd = compute_cost(self.price, limit_usage(call, body, self.tokens_per_char)) or 0.0
                 reserved_usd = sum(turn.cost_usd for turn in self.in_flight)
                 wait_s = math.inf
-                if session.cost_usd + reserved_usd + cost_usd <= max_usd:
+                if use.cost_usd + reserved_usd + cost_usd <= max_usd:
                     wait_s = self.limiter.start(expected.total, time.monotonic())
                 elif not self.in_flight:
-                    spent = f"${session.cost_usd:.4f} are spent"
+                    spent = f"${use.cost_usd:.4f} are spent"
                     raise JudgingStopped(f"{spent}; the next call could exceed --max-usd")
                 if wait_s == 0:
-                    session.calls += 1
-                    session.retries += is_retry
+                    use.calls += 1
+                    use.retries += is_retry
                     turn = Turn(expected.total, expected, cost_usd, time.monotonic())
                     self.in_flight.append(turn)
                     return turn
                 self.changed.wait(min(wait_s, 1.0))
         return None
 
-    def make_call(self, call: Call, body: Body, turn: Turn) -> Reply:
+    def make_call(self, service: Service, call: Call, body: Body, turn: Turn) -> Reply:
         """Make a call and count what it took. Raises ServiceError."""
         try:
-            reply, limit = self.service.complete(body, call.prompt)
+            reply, limit = service.complete(body, call.prompt)
         except ServiceError as error:
             with self.changed:
                 if not error.is_lost:  # else it may have to be paid for
@@ -3728,14 +3796,14 @@ class Runner:
         with self.changed:
             if reply.usage.total:  # else the service has not counted
                 turn.usage = reply.usage
-                turn.cost_usd = self.session.compute_cost(call.model, reply.usage) or 0.0
+                turn.cost_usd = compute_cost(self.price, reply.usage) or 0.0
             self.end_turn(turn, limit, answered=True)
-            self.session.usage += turn.usage
+            self.use.usage += turn.usage
             self.lost_in_a_row = 0
             self.refused_in_a_row = 0
             n_chars = count_chars(body)
             if 0 < 2 * CHARS_PER_TOKEN * turn.usage.prompt < n_chars:
-                self.session.shortened.append(call.request.name)
+                self.shortened.append(call.request.name)
             # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
             self.tokens_per_char = max(self.tokens_per_char, 1.05 * turn.usage.prompt / max(1, n_chars))
         return reply
@@ -3743,20 +3811,21 @@ class Runner:
     def end_turn(self, turn: Turn, limit: RateLimit | None, *, answered: bool) -> None:
         self.limiter.finish(turn.reserved, turn.usage.total, limit, time.monotonic(), answered=answered)
         self.in_flight.remove(turn)
-        self.session.cost_usd += turn.cost_usd
+        self.use.cost_usd += turn.cost_usd
         self.changed.notify_all()
 
-    def can_try_again(self, request: Request, error: ServiceError, n_errors: int, started_s: float) -> bool:
+    def can_try_again(self, call: Call, error: ServiceError, n_errors: int, started_s: float) -> bool:
         """Return, after a pause, whether a request may be tried again.
 
-        Raises ModelWithdrawn, JudgeUnavailable or JudgingStopped if the same would happen to every request.
+        Raises JudgeUnavailable or JudgingStopped if the same would happen to every request.
         """
         if error.status == 429:
-            return self.handle_refusal(read_refusal(error), started_s)
+            return self.handle_refusal(error, started_s)
         if error.code in WITHDRAWN_CODES:
-            raise ModelWithdrawn(error.message)
+            advice = "name another one with --model"
+            raise JudgeUnavailable(f"the model {call.model} is not available: {error.message} ({advice})")
         if error.status in ENDING_STATUSES:
-            raise JudgeUnavailable(f"{error} ({request.name})")
+            raise JudgeUnavailable(f"{error} ({call.request.name})")
         with self.changed:
             self.lost_in_a_row = self.lost_in_a_row + 1 if error.status is None else 0
             if self.lost_in_a_row >= max(MAX_FAILURES, 2 * self.options.workers):
@@ -3770,10 +3839,11 @@ class Runner:
             self.changed.wait_for(lambda: self.is_stopped, pause_s)
         return True
 
-    def handle_refusal(self, refusal: RateLimit, started_s: float) -> bool:
+    def handle_refusal(self, error: ServiceError, started_s: float) -> bool:
         """Make all calls wait. Return False if the request exceeds the limit. Raises JudgingStopped."""
+        refusal = read_refusal(error)
         with self.changed:
-            self.session.refusals += 1
+            self.use.refusals += 1
             if refusal.requested > refusal.limit > 0:
                 return False
             check_wait(refusal.wait_s, f"{refusal}; ")
@@ -4027,17 +4097,13 @@ def find_refused(error: ServiceError, content: Body) -> str:
 class Service:
     """A client of the service. Its methods raise ServiceError, and no error of the groq package."""
 
-    def __init__(self, endpoint: str, options: JudgeOptions, notify: Notify, stack: ExitStack) -> None:
-        """Open clients until `stack` is closed. Raises UsageError."""
+    def __init__(self, endpoint: str, api_key: str, clients: Iterator[Any], notify: Notify) -> None:
         self.endpoint = endpoint
-        self.api_key = find_api_key()
+        self.api_key = api_key
+        self.clients = clients  # to be used by turns
         self.notify = notify
-        self.has_groq_api = endpoint.endswith(GROQ_PREFIX)
         self.left_out: list[str] = []  # of OPTIONAL_PARAMETERS, for the rest of the run
         self.lock = threading.Lock()  # guards it
-        if not re.fullmatch(r"[!-~]+", self.api_key):
-            raise UsageError(f"{API_KEY} holds a character that no key has")
-        self.clients = open_clients(endpoint, self.api_key, options, stack)
 
     def redact(self, text: str) -> str:
         return text if len(self.api_key) < MIN_SECRET_CHARS else text.replace(self.api_key, "***")
@@ -4046,7 +4112,7 @@ class Service:
         """Make a call, again if the service refuses a parameter of it. Raises ServiceError."""
         with self.lock:
             left_out = list(self.left_out)
-        if not self.has_groq_api:  # other services have no list of models that take a schema
+        if not self.endpoint.endswith(GROQ_PREFIX):  # others have no list of models that take a schema
             body = {**body, "response_format": build_schema_format(prompt)}
         content = leave_out(left_out, body)
         limit = None
@@ -4057,20 +4123,18 @@ class Service:
                 refused = find_refused(error, content)
                 if not refused:
                     raise
-                self.leave_out_from_now_on(refused)
+                with self.lock:
+                    is_first = refused not in self.left_out  # of the calls in flight
+                    self.left_out += [refused] if is_first else []
+                if is_first:
+                    other = INSTEAD.get(refused)
+                    what = f"{other} is used" if other else "it is left out"
+                    self.notify(f"The service refuses {refused}: {what}.")
                 return self.complete(body, prompt)
             # What JSON mode gave up on may be usable.
             reply = Reply(content=error.failed_generation, model=body["model"], endpoint=self.endpoint)
         reply.left_out = left_out
         return reply, limit
-
-    def leave_out_from_now_on(self, parameter: str) -> None:
-        with self.lock:
-            if parameter not in self.left_out:  # the first of the calls in flight
-                self.left_out.append(parameter)
-                other = INSTEAD.get(parameter)
-                what = f"{other} is used" if other else "it is left out"
-                self.notify(f"The service refuses {parameter}: {what}.")
 
     def post(self, content: Body) -> tuple[Reply, RateLimit | None]:
         """Make a call. Raises ServiceError, also for an error of the groq package or an unusable response."""
@@ -4083,7 +4147,7 @@ class Service:
             text = error.response.text.strip() or str(error)
             if error.response.is_redirect:  # following it could take answers and the API key away
                 text = f"it redirects, which is not followed: correct {BASE_URL_VARIABLE}"
-            raise read_error(self.redact(text), error.status_code, error.response.headers) from None
+            raise ServiceError(self.redact(text), error.status_code, error.response.headers) from None
         except (
             groq.APIError,
             httpx.HTTPError,
@@ -4099,11 +4163,15 @@ class Service:
             raise ServiceError(f"the answer is not what was asked for: {text}", is_lost=True) from None
 
 
-def open_clients(endpoint: str, api_key: str, options: JudgeOptions, stack: ExitStack) -> Iterator[Any]:
-    """Return clients, to be used by turns. Raises UsageError."""
+def open_service(options: JudgeOptions, notify: Notify, resources: ExitStack) -> Service:
+    """Return a service whose clients are open until `resources` are closed. Raises UsageError."""
     import groq
     import httpx
 
+    endpoint = find_endpoint()
+    api_key = find_api_key()
+    if not re.fullmatch(r"[!-~]+", api_key):
+        raise UsageError(f"{API_KEY} holds a character that no key has")
     limits = httpx.Limits(max_keepalive_connections=options.workers, keepalive_expiry=90)
     clients = []
     try:
@@ -4117,12 +4185,12 @@ def open_clients(endpoint: str, api_key: str, options: JudgeOptions, stack: Exit
                 timeout=options.timeout,
                 http_client=pool,
             )
-            clients.append(stack.enter_context(client))
+            clients.append(resources.enter_context(client))
     except (httpx.InvalidURL, ImportError, OSError, ValueError) as error:  # ImportError: a SOCKS proxy
         reason = error if isinstance(error, (ImportError, OSError)) else "this is no address"
         names = f"{BASE_URL_VARIABLE}, SSL_CERT_FILE or a proxy of the environment"
         raise UsageError(f"{names}: {reason}") from None
-    return itertools.cycle(clients)
+    return Service(endpoint, api_key, itertools.cycle(clients), notify)
 
 
 def read_completion(completion: Any, endpoint: str) -> Reply:
@@ -4149,14 +4217,6 @@ def read_completion(completion: Any, endpoint: str) -> Reply:
     )
 
 
-def read_error(text: str, status: int, headers: Headers) -> ServiceError:
-    """Return the error that a response has in OpenAI's form, or else as a text."""
-    details: dict[str, Any] = {}
-    with suppress(ValueError, RecursionError):
-        details = only_dict(only_dict(json.loads(text)).get("error"))
-    return ServiceError(text, status, details, headers)
-
-
 # -- The journal: nothing is paid for twice
 
 LINE_START = b'{"key": "'  # of each line that is written
@@ -4170,12 +4230,10 @@ class Journal(msgspec.Struct):
     asks_service: bool  # then replies of other endpoints do not count: their model may be another one
     replies: dict[str, list[Reply]] = {}  # by key
     judgements: dict[str, Judgement | None] = {}  # by key: in the first usable reply
-    last_model: str = ""  # that was asked for the last reply
-    withdrawn: str = ""  # the model whose successor it is
+    models: set[str] = set()  # that were asked for these replies
     n_elsewhere: int = 0  # replies that do not count
-    unreadable: int = 0  # lines
+    n_unreadable: int = 0  # lines
     n_torn: int = 0  # bytes of a last line that a killed run or a full disk has cut off
-    unlocked: str = ""
     stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
 
     def find(self, call: Call) -> Judgement | None:
@@ -4208,10 +4266,11 @@ class Journal(msgspec.Struct):
                 if line.startswith(LINE_START[: len(line)]) and not line.endswith(b"\n"):
                     self.n_torn = len(line)
                 else:
-                    self.unreadable += 1
-        if 2 * self.unreadable > n_lines:
+                    self.n_unreadable += 1
+        if 2 * self.n_unreadable > n_lines:
             advice = "restore the file, or move it away to ask everything again"
-            raise UsageError(f"{self.path}: {self.unreadable} of {n_lines} lines cannot be read: {advice}")
+            text = f"{self.n_unreadable} of {n_lines} lines cannot be read: {advice}"
+            raise UsageError(f"{self.path}: {text}")
 
     def read_line(self, line: bytes) -> bool:
         """Store the reply in a line. Return whether there is one."""
@@ -4221,25 +4280,28 @@ class Journal(msgspec.Struct):
             return False
         if b"\0" in line or not (reply.key and reply.content):  # \0: UTF-16, as an editor may have saved it
             return False
-        self.last_model = reply.requested or reply.model
-        self.withdrawn = reply.instead_of
         if self.asks_service and reply.endpoint not in ("", self.endpoint):  # version 2 did not keep it
             self.n_elsewhere += 1
         else:
             self.replies.setdefault(reply.key, []).append(reply)
+            self.models.update(filter(None, [reply.requested or reply.model]))
         return True
 
-    def open(self) -> None:
-        """Lock the file until it is closed, and read it. Raises UsageError if another run has the lock."""
+    def open(self) -> str:
+        """Lock the file until it is closed, and read it. Return why it cannot be locked, or "".
+
+        Raises UsageError if another run has the lock.
+        """
         check_regular(self.path)
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         self.stream = open(self.path, "a+b", buffering=0)  # noqa: SIM115 - open for the whole run
+        unlocked = ""
         try:
             lock_file(self.stream)
         except (BlockingIOError, PermissionError):
             raise UsageError(f"{self.path} is in use by another run: wait until it has ended") from None
         except OSError as error:
-            self.unlocked = error.strerror or str(error)
+            unlocked = error.strerror or str(error)
         self.read()
         if self.n_torn:
             self.stream.truncate(os.path.getsize(self.path) - self.n_torn)
@@ -4247,12 +4309,12 @@ class Journal(msgspec.Struct):
             self.stream.seek(-1, os.SEEK_END)
             if self.stream.read() != b"\n":
                 self.stream.write(b"\n")
+        return unlocked
 
     def append(self, reply: Reply, call: Call) -> None:
         """Add a reply and pass it to the operating system. Raises OSError."""
         reply.key = call.key
         reply.requested = call.model if call.model != reply.model else ""
-        reply.instead_of = self.withdrawn
         reply.question_id = call.request.item_id
         reply.repeat = call.request.repeat
         reply.time = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -4269,16 +4331,31 @@ class Journal(msgspec.Struct):
         self.judgements.pop(call.key, None)
 
 
-def read_last_model(path: str) -> str:
-    """Return the model that was asked for the last reply in a journal."""
-    journal = Journal(path, "", asks_service=False)
+def read_journal(options: JudgeOptions) -> Journal:
+    """Return the journal, which is not locked: nothing can be added to it."""
+    journal = Journal(options.journal_file, find_endpoint(), options.asks_service)
     journal.read()
-    return journal.withdrawn or journal.last_model
+    return journal
 
 
-def choose_model(options: JudgeOptions) -> str:
-    """Return the model that is asked, if it is not withdrawn, for what rests on it: names, and lengths."""
-    return options.judge_model or read_last_model(options.journal_file) or DEFAULT_JUDGE_MODEL
+def open_journal(options: JudgeOptions, console: Console, resources: ExitStack) -> Journal:
+    """Return the journal, and warn of what is wrong with it. With a key it stays locked."""
+    journal = Journal(options.journal_file, find_endpoint(), options.asks_service)
+    unlocked = ""
+    if options.asks_service:
+        resources.callback(lambda: journal.stream.close())
+        unlocked = journal.open()
+    else:
+        journal.read()
+    if unlocked:
+        text = f"cannot be locked ({unlocked}): do not start a second run meanwhile"
+        console.warn(WarningRecord(text, file=journal.path))
+    if journal.n_unreadable:
+        console.warn(WarningRecord(f"unreadable lines: {journal.n_unreadable}", file=journal.path))
+    if journal.n_torn:
+        removed = " and is removed" if options.asks_service else ""
+        console.warn(WarningRecord(f"the last line was cut off{removed}", file=journal.path))
+    return journal
 
 
 # ------------------------------------------------------------------ 9. Reports
@@ -4926,103 +5003,6 @@ if (form) {
 # -- Steps that commands share
 
 
-class Assignment(NamedTuple):
-    """What a command has a model do."""
-
-    requests: Sequence[Request]
-    options: JudgeOptions
-    is_needed: bool = False  # whether nothing can be written without a model
-    activity: str = "judging"  # what the model is asked for
-    noun: str = "judgements"  # what it replies
-
-
-def print_plan(assignment: Assignment, console: Console, *, is_complete: bool = True) -> int:
-    console.print(f"Dry run: nothing is sent.\n{describe_plan(assignment)}")
-    return decide_exit_code(is_complete)
-
-
-def describe_plan(assignment: Assignment) -> str:
-    """Return how many calls there are to make, their tokens and their price."""
-    if not assignment.requests:
-        return "No model is asked."
-    judge = open_judge(assignment, Console(None, None))
-    judge.choose(assignment.requests)
-    todo = judge.journal.list_todo(judge.calls)
-    n_stored = sum(judge.journal.find(call) is not None for call in judge.calls)
-    lines = [
-        f"With {judge.session.model_name}:",
-        f"{assignment.noun.capitalize()}: {len(judge.calls)}, of which {n_stored} are stored already",
-        f"Calls to make: {len(todo)}",
-        *judge.session.describe_plan(todo),
-    ]
-    return "\n  ".join(lines)
-
-
-@contextmanager
-def ask_model(assignment: Assignment, console: Console) -> Iterator[tuple[Outcomes, Session]]:
-    """Ask a model; without a key the journal alone answers. It stays locked until the `with` is left.
-
-    Raises UsageError or JudgeUnavailable if a model is needed, and there is no reply.
-    """
-    with ExitStack() as resources:
-        yield ask_requests(assignment, console, resources)
-
-
-def ask_requests(assignment: Assignment, console: Console, resources: ExitStack) -> tuple[Outcomes, Session]:
-    options = assignment.options
-    if not assignment.requests:  # All answers are blank, or nothing is judged.
-        has_judge = find_api_key() and not options.journal_only
-        model = options.judge_model or DEFAULT_JUDGE_MODEL if has_judge else ""
-        return {}, Session(model, model)
-    judge = open_judge(assignment, console, resources)
-    session = judge.session
-    outcomes: Outcomes = {}
-    if judge.service or judge.journal.replies:
-        outcomes = judge.ask(assignment.requests)
-    if session.n_replies or (judge.service and not session.unavailable):
-        return outcomes, session
-    if assignment.is_needed and session.unavailable:
-        raise JudgeUnavailable(session.unavailable + session.where)
-    if assignment.is_needed:
-        advice = "name it: judge=MODEL" if options.journal_only else f"set {API_KEY}, or see --dry-run"
-        raise UsageError(f"this needs a model: {advice}")
-    if not session.unavailable:
-        console.error(f"{API_KEY} is not set: answers are not judged.")
-    return {}, Session(activity=session.activity, where=session.where, unavailable=session.unavailable)
-
-
-def open_judge(assignment: Assignment, console: Console, resources: ExitStack | None = None) -> Judge:
-    """Return a judge with its journal and, with a key, the service, while `resources` are open."""
-    options = assignment.options
-    price = Price(*options.price) if options.price else None
-    session = Session(
-        activity=assignment.activity, noun=assignment.noun, price=price, repeats=options.repeats
-    )
-    endpoint = find_endpoint()
-    asks_service = bool(find_api_key()) and not options.journal_only
-    journal = Journal(options.journal_file, endpoint, asks_service)
-    judge = Judge(journal, None, session, options, console.note)
-    if asks_service and resources is not None:
-        session.where = "" if endpoint.startswith(GROQ_URL) else f" (asked: {endpoint})"
-        judge.service = Service(endpoint, options, console.note, resources)
-        if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", endpoint):
-            advice = "answers and the key travel in the open: use https."
-            console.warn(WarningRecord(f"{endpoint}: {advice}"))
-        resources.callback(lambda: journal.stream.close())
-        journal.open()
-    else:
-        journal.read()
-    if journal.unlocked:
-        advice = "do not start a second run meanwhile"
-        console.warn(WarningRecord(f"{journal.path} cannot be locked ({journal.unlocked}): {advice}"))
-    if journal.unreadable:
-        console.warn(WarningRecord(f"{journal.path}: unreadable lines: {journal.unreadable}"))
-    if journal.n_torn:
-        removed = " and is removed" if judge.service else ""
-        console.warn(WarningRecord(f"{journal.path}: the last line was cut off{removed}"))
-    return judge
-
-
 class OutputFile(NamedTuple):
     """A file to write. `render` is called when it is written, to have few contents in memory at a time."""
 
@@ -5245,13 +5225,13 @@ def grade_group(
     """Grade systems, and compare them on the items that they have in common."""
     judged = [judge_system(study, system, outcomes, expects_model=expects_model) for system in systems]
     table, places = build_table(judged)
-    # Without a model and decisions all is known without a judge, and has no origin.
-    has_origin = bool(session.model or study.decisions)
     for system in judged:
         scores = collect_scores(study, system, places[system.name], table.items.n)
-        if has_origin:
-            scores.origins = session.map_origins(system.judged)
-            system.provenance = session.list_provenance(system.judged)
+        if session.model:  # Otherwise all is known without a judge, and has no origin.
+            for criterion in system.judged:
+                origin = session.find_origin(criterion)
+                scores.origins |= dict.fromkeys(criterion.measure_names, origin)
+                system.provenance = [*system.provenance, origin.describe(criterion.measure.title)]
         table.systems[system.name] = scores
         system.means = compute_means(table, system.name, study.measures)
     add_slices(study, judged, table, places)
@@ -5262,26 +5242,25 @@ def judge_system(study: Study[A], system: System[A], outcomes: Outcomes, *, expe
     """Return a system's answers with the scores by all criteria: people's, and those of the model."""
     answers = list(system.answers)
     judged: list[Criterion] = []
-    for criterion in study.criteria if system.title in study.asked else ():
+    for criterion in study.criteria if expects_model and system.title in study.asked else ():
         counted: dict[int, Outcome | Decision] = {}
-        replies: list[Outcome] = []
+        was_asked = False
         for position, case in list_cases(study, system, criterion):
             if isinstance(case, Task):
                 case = outcomes.get(RequestId(system.title, position, criterion.name), NOT_JUDGED)
+            was_asked |= case.asked
             decision = study.decisions.get((system.title, answers[position].id, criterion.name))
             counted[position] = msgspec.structs.replace(decision, judged=case) if decision else case
-            replies.append(case)
-        by_model = expects_model and (not replies or any(reply.asked for reply in replies))
-        is_scored = by_model or any(isinstance(row, Decision) for row in counted.values())
-        if is_scored:
+        is_decided = any(isinstance(outcome, Decision) for outcome in counted.values())
+        if was_asked or is_decided or not counted:
             judged.append(criterion)
         for position, outcome in counted.items():
-            # What a model has missed counts 0 in a split, so that a lost call never helps. What people have
-            # not decided on has no score, and is missing only if a model was to judge.
-            is_failed = isinstance(outcome, Failure)
-            if is_scored or expects_model or not is_failed:
-                has_score = is_scored and (not is_failed or (by_model and study.failures_count))
-                answers[position] = add_outcome(answers[position], criterion, outcome, has_score=has_score)
+            # What a model has missed counts 0 in a split, so that a lost call never helps. What it was not
+            # asked about has no score beside people's decisions.
+            counts = not isinstance(outcome, Failure) or (was_asked and study.failures_count)
+            answers[position] = add_outcome(
+                answers[position], criterion, outcome, has_score=counts and criterion in judged
+            )
     if judged:
         for position, answer in enumerate(answers):
             if answer.outcomes:
@@ -5437,8 +5416,9 @@ def check_means(
                 submitted[title] = mean.value
         if not submitted:
             checks.append(Check(f"{threshold.name}: nothing was submitted for it", is_worse=True))
-        elif set(submitted.values()) == {None}:
-            what = f"cannot be compared: not measured for {shorten_names(list(submitted))}"
+        unknown = [title for title, value in submitted.items() if value is None]
+        if unknown:
+            what = f"cannot be compared: not measured for {shorten_names(unknown)}"
             checks.append(Check(f"{threshold.name}: {what}", is_worse=False))
         for title, value in submitted.items():
             if value is not None and measure.direction * (value - threshold.value) < -1e-9:
@@ -5499,7 +5479,7 @@ def find_changes(
         rows = [row for row in own_rows if keys[row] in positions]
         asked = {keys[row][0] for row in own_rows}
         missing = dict.fromkeys(str(key[0]) for key in positions if key[0] not in asked)
-        gone[name] = [] if study.failures_count else list(missing)  # a split's were struck from the gold
+        gone[name] = list(missing)
         common[name] = group.table.items.select(np.array(rows, np.intp))
         now = group.table.systems[name].select(np.array(rows, np.intp))
         before = runs[name].scores.select(np.array([positions[keys[row]] for row in rows], np.intp))
@@ -5588,15 +5568,10 @@ def build_baseline_part(path: str | None, changes_since: Mapping[str, ChangesSin
         return NO_PART
     how = "sign flips over documents or questions, adjusted for all measures and systems"
     lines = [f"Baseline: {path}. Drops are tested by {how}."]
-    rows: list[list[Cell]] = []
     for name, since in changes_since.items():
         lines += prefix_lines(name, since.notes)
-        for change in since.differences:
-            rows.append([name, change.measure.title, *list_difference_cells(change), change.verdict])
-    for check in check_changes(changes_since):
-        lines.append(check.line)
-    header = ["System", "Measure", "n", "Change", "p (adj.)", "Verdict"]
-    return Part("Changes since the baseline", header, rows, lines, n_names=2)
+    lines += [check.line for check in check_changes(changes_since)]
+    return Part("Changes since the baseline", lines=lines)
 
 
 # -- Options
@@ -5732,6 +5707,10 @@ class JudgeOptions(Options):
     journal_only: bool = False  # whether nothing is sent even if there is a key
 
     @property
+    def asks_service(self) -> bool:
+        return bool(find_api_key()) and not self.journal_only
+
+    @property
     def journal_file(self) -> str:
         """Return the path of the file that keeps the model's replies."""
         raise NotImplementedError
@@ -5747,6 +5726,7 @@ LABELS_FILE = "{split}_labels.csv"
 OVERRIDES_FILE = "{split}_overrides.csv"
 APPEAL_FILE = "{split}_appeal.txt"  # how to appeal, for the students' pages
 GRADED_FOLDER = "{split}_graded"
+HISTORY_FILE = f"{GRADED_FOLDER}/history.csv"
 LEADERBOARD_FILE = "{split}_leaderboard"
 GRADES_FILE = "{split}_grades.csv"
 JUDGEMENTS_FILE = "{split}_judgements.jsonl"
@@ -5793,6 +5773,10 @@ class Split(NamedTuple):
     @property
     def measures(self) -> list[Measure]:
         return list(flatten(self.blocks.values()))
+
+    @property
+    def lacks_documents(self) -> bool:
+        return any(document.state == "missing" for document in self.documents.values())
 
     def find_gold(self, question: Question | None) -> Document:
         """Return the document that has a question's gold sentences, if there are any."""
@@ -6310,7 +6294,7 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
     for name in unknown:
         if name not in matches:
             others.append(name)
-        elif split.find_document(name).state == "missing":
+        elif not split.lacks_documents and split.find_document(name).state == "missing":
             similar.append(f"{name} for {matches[name]}")
     advice = "write them as in the corpus"
     return [
@@ -6332,7 +6316,7 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
         documents = list(map(split.find_document, ids)) or list(split.documents.values())
         known = set(flatten(document.sentences or () for document in documents))
         names = sorted(set(row.evidence_sentences).difference(known))
-        forms = match_forms(names, gold or known, fold_id)
+        forms = {} if split.lacks_documents else match_forms(names, gold or known, fold_id)
         similar += [f"{name} for {form}" for name, form in forms.items()]
         # They may be of a document that is not in the corpus, unless all of it is looked at.
         if not ids or all(document.sentences is not None for document in documents):
@@ -6460,7 +6444,7 @@ class SplitInputs(NamedTuple):
     submissions: Sequence[Submission]  # without --submissions the current directory is the only one
     study: Study[SplitAnswer]
     people: People
-    last: Mapping[str, LastGrade]  # the grades of the last run, by submission
+    history: History  # of a class
     runs: Mapping[str, EarlierRun]  # the baseline of each system
 
     @property
@@ -6519,7 +6503,7 @@ def grade_split(options: SplitOptions, console: Console) -> int:
     console.print(render_split(graded))
     print_saved(files, "Evaluation results", console)
     print_end(session, list_split_remarks(graded), console, graded.checks)
-    return decide_exit_code(is_written, session.is_complete(), graded.is_complete, checks=graded.checks)
+    return decide_exit_code(is_written, session.is_complete, graded.is_complete, checks=graded.checks)
 
 
 def read_split_inputs(options: SplitOptions) -> SplitInputs:
@@ -6530,7 +6514,9 @@ def read_split_inputs(options: SplitOptions) -> SplitInputs:
     problems: Problems = []
     split = read_gold(options, problems)
     submissions = read_submissions(split._replace(questions=[]) if problems else split, options)
-    last = read_last_grades(split, problems) if options.submissions else {}
+    history = NO_HISTORY
+    if options.submissions:
+        history = read_history(split, [submission.name for submission in submissions], problems)
     ungraded = list(flatten(submission.problems for submission in submissions))
     has_any = any(submission.names for submission in submissions)
     if problems or not has_any or (ungraded and not options.submissions):
@@ -6541,7 +6527,7 @@ def read_split_inputs(options: SplitOptions) -> SplitInputs:
     runs = read_baseline(split, options, problems) if options.baseline else {}
     raise_problems(problems)
     study = msgspec.structs.replace(study, decisions=people.overrides)
-    return SplitInputs(options, split, submissions, study, people, last, runs)
+    return SplitInputs(options, split, submissions, study, people, history, runs)
 
 
 def write_label_sheet(inputs: SplitInputs, n_drawn: int, console: Console) -> int:
@@ -6571,9 +6557,9 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
     """Add the scores that a judge or people gave, and compare systems with each other and the baseline."""
     study = inputs.study
     expects_model = bool(session.model)
-    if not expects_model:  # Only those systems count as judged on which people have decided.
-        asked = {title for title, _, _ in study.decisions}.intersection(study.asked)
-        study = msgspec.structs.replace(study, asked=asked)
+    if study.decisions and not expects_model:
+        text = f"decisions count beside a judge only: set {API_KEY}, or leave them out with --overrides none"
+        raise InputError([Problem(inputs.people.files[0].file, text)])
     submissions = []
     changes_since: dict[str, ChangesSince] = {}
     for submission in inputs.submissions:
@@ -7175,7 +7161,7 @@ def build_judge_results(
         "questions_scored": len(scored),
         **sum_scores(scored, measures),
         "prompt_hash": criterion.prompt_hash,
-        "requested_model": session.requested_model,
+        "requested_model": session.model,
         "judge_model": session.model,
         **session.describe_left_out(),
         **({"repeats": session.repeats} if session.repeats > 1 else {}),
@@ -7233,7 +7219,7 @@ def summarize_usage(session: Session, outcomes: Iterable[Judgement | None]) -> d
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
         "cached_tokens": usage.cached,
-        "cost_usd": session.compute_cost(session.model, usage),
+        "cost_usd": compute_cost(session.price, usage),
     }
 
 
@@ -7328,11 +7314,16 @@ DecisionKey: TypeAlias = tuple[str, str, str]  # title of a system, question ID,
 OwnedAnswer: TypeAlias = tuple[str, SplitAnswer]  # with the title of its system
 
 
-class People(msgspec.Struct):
-    overrides: dict[DecisionKey, Decision] = {}
-    files: list[InputFile] = []
-    remarks: list[str] = []
-    rejected: list[str] = []  # rows that do not count: where, and why
+class People(NamedTuple):
+    """What people have decided."""
+
+    overrides: Mapping[DecisionKey, Decision] = MappingProxyType({})
+    files: Sequence[InputFile] = ()
+    rejected: Sequence[str] = ()  # rows that do not count: where, and why
+
+    @property
+    def remarks(self) -> list[str]:
+        return [f"Overrides: {len(self.overrides)} in {file.file}" for file in self.files]
 
     @property
     def warnings(self) -> list[WarningRecord]:
@@ -7346,25 +7337,24 @@ RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
 
 
 def read_people(split: Split, study: Study[SplitAnswer], path: str | None, problems: Problems) -> People:
-    """Read the named file of decisions, or the usual one if that is a file and no link."""
-    people = People()
+    """Read the named file of decisions, or the usual one if that is a file and no link.
+
+    A decision that names nobody is on all equal answers that have no decision of their own.
+    """
     if path is None:
         usual = os.path.join(split.root, OVERRIDES_FILE.format(split=split.name))
         path = usual if os.path.isfile(usual) and not os.path.islink(usual) else "none"
-    if path != "none":
-        read_overrides(path, people, study, problems)
-        people.remarks.append(f"Overrides: {len(people.overrides)} in {path}")
-    return people
-
-
-def read_overrides(path: str, people: People, study: Study[SplitAnswer], problems: Problems) -> None:
-    """Read decisions. One that names nobody is on all equal answers that have no decision of their own."""
+    if path == "none":
+        return People()
     file = read_file(path, problems)
-    people.files.append(file.source)
+    if not study.asked:
+        text = "no system is judged in this run: name one with --judge, or say --overrides none"
+        problems.append(Problem(path, text))
     criteria = {fold_text(criterion.name): criterion for criterion in study.criteria} | RUBRIC_NAMES
     answers = index_judged(study)
     shared: dict[DecisionKey, Decision] = {}
     own: dict[DecisionKey, Decision] = {}
+    rejected = []
     for place in list_item_rows(file, problems, kind=Override):
         row = parse_row(Override, place, problems)
         if row is None:
@@ -7376,7 +7366,7 @@ def read_overrides(path: str, people: People, study: Study[SplitAnswer], problem
             decision = Decision(criterion.parse_score(row.score), row.reason)
             found = find_answers(row, criterion, answers)
         except RowFault as fault:
-            people.rejected.append(place.report(str(fault)).describe())
+            rejected.append(place.report(str(fault)).describe())
             continue
         except ValueError as error:
             problems.append(place.report(str(error)))
@@ -7388,7 +7378,7 @@ def read_overrides(path: str, people: People, study: Study[SplitAnswer], problem
                 problems.append(place.report(f"a second decision on {answer.id} of {title}"))
                 break
             decisions[key] = decision
-    people.overrides = shared | own
+    return People(shared | own, [file.source], rejected)
 
 
 def index_judged(study: Study[SplitAnswer]) -> dict[str, list[OwnedAnswer]]:
@@ -7408,7 +7398,10 @@ class RowFault(Exception):
 def find_answers(
     row: Override, criterion: Criterion, answers: Mapping[str, Sequence[OwnedAnswer]]
 ) -> list[OwnedAnswer]:
-    """Return the answers that a decision is about. Raises RowFault if there is none, or it is not clear."""
+    """Return the answers that a decision is about.
+
+    Raises RowFault if there is none any more, and ValueError if the row lacks its answer_id.
+    """
     what = f"{row.question_id} {row.system}".strip()
     found = [*answers.get(fold_cell(row.question_id), ())]
     if not found:
@@ -7419,6 +7412,9 @@ def find_answers(
         found = [owned for owned in found if not is_blank(owned[1].prediction.answer)]
     if not found:
         raise RowFault(f"{what}: no such system or submission is judged in this run")
+    if not row.answer_id:
+        ids = [f"{answer.identify(criterion)} ({title})" for title, answer in found]
+        raise ValueError(f"answer_id is missing: that of {row.question_id} is {shorten_names(ids)}")
     answer_id = fold_cell(row.answer_id)
     found = [owned for owned in found if owned[1].identify(criterion) == answer_id]
     if not found:
@@ -7502,25 +7498,34 @@ def build_sheet_row(answer: SplitAnswer) -> dict[str, object]:
 def grade_class(inputs: SplitInputs, assignment: Assignment, console: Console) -> int:
     """Grade the submissions of a class, and rank them. What comes before this is in `grade_split`."""
     with ask_model(assignment, console) as (outcomes, session):
-        require_judge(assignment, session)
+        measure = choose_measure(inputs, outcomes, session)
         graded = grade_submissions(inputs, outcomes, session)
-        gradebook = build_gradebook(graded, expects_model=bool(session.model))
+        gradebook = build_gradebook(graded, measure)
         leaderboard = build_leaderboard(gradebook)
         files, is_written = write_outputs(list_class_files(graded, gradebook, leaderboard), console)
     console.print(render_class(graded, leaderboard))
     print_saved(files, "Evaluation results", console)
-    print_end(session, list_class_remarks(graded, gradebook), console, graded.checks)
+    print_end(session, list_split_remarks(graded), console, graded.checks)
     console.print(escape_console(describe_class(graded, gradebook)))
-    return decide_exit_code(is_written, session.is_complete(), graded.is_complete, checks=graded.checks)
+    return decide_exit_code(is_written, session.is_complete, graded.is_complete, checks=graded.checks)
 
 
-def require_judge(assignment: Assignment, session: Session) -> None:
-    """Raise JudgeUnavailable if grades wait for a judge, now or in an earlier run: they would be F1."""
-    options = assignment.options
-    has_judge = find_api_key() or options.judge_model or read_last_model(options.journal_file)
-    if assignment.requests and has_judge and not session.n_replies:
-        reason = session.unavailable or session.stopped or f"set {API_KEY}"
+def choose_measure(inputs: SplitInputs, outcomes: Outcomes, session: Session) -> Measure:
+    """Return the measure of all points: F1 only for a class that has no judge, and never had one.
+
+    Raises JudgeUnavailable if no answer is judged that waits for a judge, now or since an earlier run.
+    """
+    options = inputs.options
+    has_rubric = any(question.rubric for question in inputs.split.questions)
+    is_combined = bool(session.model and has_rubric and inputs.study.asked)
+    was_judged = any(row.judge for row in inputs.history.rows) or bool(read_journal(options).models)
+    is_expected = bool(options.asks_service or options.judge_model) and bool(list_requests(inputs.study))
+    if (is_expected and not session.n_replies) or (was_judged and not is_combined):
+        failed = [outcome.reason for outcome in outcomes.values() if isinstance(outcome, Failure)]
+        advice = f"set {API_KEY}, and judge what was judged before"
+        reason = session.unavailable or session.stopped or next(iter(failed), advice)
         raise JudgeUnavailable(f"no answer is judged: {reason}{session.where}")
+    return COMBINED_MEASURE if is_combined else F1_MEASURE
 
 
 def list_class_files(graded: GradedSplit, gradebook: Gradebook, leaderboard: Report) -> Iterator[OutputFile]:
@@ -7533,6 +7538,8 @@ def list_class_files(graded: GradedSplit, gradebook: Gradebook, leaderboard: Rep
     cells = [list(row.values()) for row in rows]
     path = join_folder(split.out, GRADES_FILE.format(split=split.name))
     yield OutputFile(path, functools.partial(render_csv, list(rows[0]), cells))
+    path = join_folder(split.out, HISTORY_FILE.format(split=split.name))
+    yield OutputFile(path, functools.partial(render_history, gradebook), is_report=True)
     report = add_gate(leaderboard, graded.checks)
     for file in list_report_files(report, board, ["md", *{"html"}.intersection(forms)]):
         yield file._replace(is_report=False)
@@ -7558,16 +7565,6 @@ def render_class(graded: GradedSplit, leaderboard: Report) -> str:
     return "\n".join(filter(None, lines))
 
 
-def list_class_remarks(graded: GradedSplit, gradebook: Gradebook) -> list[WarningRecord]:
-    """Return what is missing, or to be doubted, with people's decisions if the points are F1."""
-    remarks = list_split_remarks(graded)
-    unused = [f"{question_id} of {title}" for title, question_id, _ in graded.inputs.people.overrides]
-    if unused and gradebook.measure is F1_MEASURE:
-        what = "overrides without effect on points, which are F1: not all answers are judged or decided on"
-        return [WarningRecord(what, unused), *remarks]
-    return remarks
-
-
 def describe_class(graded: GradedSplit, gradebook: Gradebook) -> str:
     """Return how many submissions are graded."""
     ungraded = [row.name for row in graded.submissions if not row.systems]
@@ -7589,7 +7586,7 @@ class Concern(Enum):
     """What needs attention, in the order in which the leaderboard says so."""
 
     CHANGED = "Grades that differ from the last run"
-    UNNAMED = "Graded in the last run, and not named now"
+    JUDGE = "Another judge than in the last run"
     UNGRADED = "Not graded"
     ODD = "Odd predictions"
     UNJUDGED = "Judgements missing"
@@ -7607,13 +7604,6 @@ NO_ANSWER_TO_SPLIT = SplitAnswer(
 )
 
 
-class LastGrade(NamedTuple):
-    """What the grades of the last run say about a submission."""
-
-    points: float | None
-    previous: float | None  # the points before, if they were others
-
-
 class Grade(NamedTuple):
     """A submission's grade: 100 times the mean of a measure of the system that counts."""
 
@@ -7621,15 +7611,14 @@ class Grade(NamedTuple):
     system: SplitSystem  # NO_SYSTEM if none is graded
     points: float | None
     obstacle: str  # why there are no points; "" if there are
-    last: LastGrade | None
+    history: Sequence[HistoryRow]  # its rows, oldest first
     concerns: Mapping[Concern, Sequence[LinkCell]]
     rank: int | None = None
 
     @property
-    def previous(self) -> float | None:
-        """The last points that were others."""
-        earlier = (self.last.points, self.last.previous) if self.last else ()
-        return next((points for points in earlier if points not in (None, self.points)), None)
+    def previous(self) -> HistoryRow | None:
+        """The last row with other points."""
+        return next((row for row in reversed(self.history) if row.value not in (None, self.points)), None)
 
     @property
     def status(self) -> str:
@@ -7652,26 +7641,19 @@ class Gradebook(NamedTuple):
 
     inputs: SplitInputs
     measure: Measure  # of all points, or they would not be comparable
-    judge: str
+    judge: str  # with how often it was asked, if that is more than once; "" without any
     grades: Mapping[str, Grade]  # by submission, the best first
     medians: Mapping[str, Mean]  # measure -> median of the means
     median_points: float | None
 
 
-def is_decided(systems: Sequence[SplitSystem]) -> bool:
-    """Return whether people have decided on all answers of a system of each submission."""
-    decided = [system for system in systems if list_scored(system) and not system.find_missing(RUBRIC)]
-    owners = {system.submission for system in decided}
-    return bool(owners) and owners == {system.submission for system in systems}
-
-
-def build_gradebook(graded: GradedSplit, *, expects_model: bool) -> Gradebook:
-    """Grade a class. If points need a judge's scores, they are not F1 where these are missing."""
+def build_gradebook(graded: GradedSplit, measure: Measure) -> Gradebook:
     inputs = graded.inputs
     submissions = graded.submissions
-    has_rubric = any(question.rubric for question in inputs.split.questions)
-    needs_scores = expects_model and has_rubric and bool(inputs.study.asked)
-    measure = COMBINED_MEASURE if needs_scores or is_decided(graded.systems) else F1_MEASURE
+    session = graded.session
+    judge = session.model
+    if judge and session.repeats > 1:
+        judge += f", asked {session.repeats} times"
     equal = find_equal([row.submission for row in submissions])
     grades = {}
     for row in submissions:
@@ -7682,8 +7664,8 @@ def build_gradebook(graded: GradedSplit, *, expects_model: bool) -> Gradebook:
         obstacle = explain_no_points(row, system, measure)
         value = system.find_mean(measure).value
         points = None if obstacle or value is None else round(100 * value, 2)
-        last = inputs.last.get(fold_cell(row.name))
-        grades[row.name] = Grade(row, system, points, obstacle, last, concerns)
+        earlier = [then for then in inputs.history.rows if then.submission == fold_cell(row.name)]
+        grades[row.name] = Grade(row, system, points, obstacle, earlier, concerns)
     ranks = rank_systems({name: grade.points for name, grade in sorted(grades.items())})
     grades = {name: grades[name]._replace(rank=rank) for name, rank in ranks.items()}
     medians = {}
@@ -7691,7 +7673,7 @@ def build_gradebook(graded: GradedSplit, *, expects_model: bool) -> Gradebook:
         value = find_median(grade.system.find_mean(mean_of).value for grade in grades.values())
         medians[mean_of.name] = NO_MEAN._replace(value=value)
     median_points = find_median(grade.points for grade in grades.values())
-    return Gradebook(inputs, measure, graded.session.model, grades, medians, median_points)
+    return Gradebook(inputs, measure, judge, grades, medians, median_points)
 
 
 def find_median(values: Iterable[float | None]) -> float | None:
@@ -7736,17 +7718,18 @@ def build_attention_part(gradebook: Gradebook) -> Part:
     """Return the box that says what a teacher should look at before giving out grades."""
     inputs = gradebook.inputs
     concerns: dict[Concern, list[LinkCell]] = {concern: [] for concern in Concern}
-    named = set(map(fold_cell, gradebook.grades))
     for name, grade in sorted(gradebook.grades.items()):
         for concern, cells in grade.concerns.items():
             concerns[concern] += cells
-        if grade.last and grade.last.points not in (None, grade.points):
+        last = grade.history[-1].value if grade.history else None
+        if last not in (None, grade.points):
             page = grade.submission.submission.link_page(inputs.split)
-            note = f"{format_points(grade.points)}, before {format_points(grade.last.points)}"
+            note = f"{format_points(grade.points)}, before {format_points(last)}"
             concerns[Concern.CHANGED].append(LinkCell(name, page, note))
-    for name, last in inputs.last.items():
-        if name not in named:
-            concerns[Concern.UNNAMED].append(LinkCell(name, note=format_points(last.points)))
+    judges = [row.judge for row in inputs.history.rows if row.judge]
+    if judges and judges[-1] != gradebook.judge:
+        note = f"{gradebook.judge}, before {judges[-1]}"
+        concerns[Concern.JUDGE].append(LinkCell(note))
     concerns[Concern.REJECTED] += map(LinkCell, inputs.people.rejected)
     rows: list[list[Cell]] = []
     for concern, cells in concerns.items():
@@ -7807,7 +7790,7 @@ def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
         name = LinkCell(submission.name, submission.link_page(split))
         rank: Cell = "n/a" if grade.rank is None else grade.rank
         named.append(([rank, name, grade.system.name], grade.system.means))
-        previous = "" if grade.previous is None else format_points(grade.previous)
+        previous = format_points(grade.previous.value) if grade.previous else ""
         more.append([previous, len(submission.warnings), grade.reason])
     # Only the measure that ranks has intervals: with all of them the table is wider than a window.
     header = ["Rank", "Submission", "System"]
@@ -7864,7 +7847,8 @@ def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, 
         row: dict[str, object] = {
             "submission": name,
             "points": grade.points,
-            "previous": grade.previous,
+            "previous": grade.previous and grade.previous.value,
+            "previous_date": grade.previous and grade.previous.date,
             "rank": grade.rank,
             "system": grade.system.name,
             "judge": gradebook.judge,
@@ -7881,28 +7865,48 @@ def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, 
         yield row
 
 
-def read_last_grades(split: Split, problems: Problems) -> dict[str, LastGrade]:
-    """Return the grades of the last run by submission: the only memory of a class."""
-    path = join_folder(split.out, GRADES_FILE.format(split=split.name))
+class History(NamedTuple):
+    """The grades of earlier runs, oldest first, as records and as the file has them."""
+
+    rows: Sequence[HistoryRow] = ()
+    cells: Sequence[Fields] = ()  # with columns of other versions
+
+
+NO_HISTORY = History()
+
+
+def read_history(split: Split, names: Iterable[str], problems: Problems) -> History:
+    """Read the history. It is a problem if a submission of it is not named now."""
+    path = join_folder(split.out, HISTORY_FILE.format(split=split.name))
     if not os.path.lexists(path):
-        return {}
-    faults: Problems = []
-    last = {}
-    for row in read_csv_rows(read_file(path, faults), faults):
-        try:
-            name = fold_cell(row.data["submission"])
-            points, previous = parse_points(row.data["points"]), parse_points(row.data["previous"])
-            last[name] = LastGrade(points, previous)
-        except (KeyError, ValueError):
-            faults.append(row.report("not as the last run has written it: restore the file, or move it away"))
-    if not (last or faults):
-        faults.append(Problem(path, "no grades: restore the file, or move it away"))
-    problems += faults
-    return last
+        return NO_HISTORY
+    n_before = len(problems)
+    file = read_file(path, problems)
+    places = list_item_rows(file, problems, kind=HistoryRow)
+    if len(problems) == n_before and not places:
+        problems.append(Problem(path, "no rows: restore the file, or move it away to begin anew"))
+    rows = list(filter(None, (parse_row(HistoryRow, place, problems) for place in places)))
+    unnamed = {row.submission for row in rows}.difference(map(fold_cell, names))
+    if unnamed:
+        advice = "name the folders of all submissions, or delete the rows of one to withdraw it"
+        problems.append(Problem(path, f"not named now: {shorten_names(sorted(unnamed))}: {advice}"))
+    return History(rows, [row.data for row in read_rows(file, [])])
 
 
-def parse_points(cell: str) -> float | None:
-    return float(cell) if cell else None
+def render_history(gradebook: Gradebook) -> str:
+    """Return the history with a row for each grade whose points, system or judge differ from its last row."""
+    cells = list(gradebook.inputs.history.cells)
+    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    for name, grade in gradebook.grades.items():
+        now = (grade.points, fold_cell(grade.system.name), gradebook.judge)
+        if grade.history:
+            last = grade.history[-1]
+            if now == (last.value, last.system, last.judge):
+                continue
+        row = {"date": date, "submission": name, "points": grade.points}
+        cells.append({**row, "system": grade.system.name, "judge": gradebook.judge})
+    header = list(dict.fromkeys([*flatten(cells), *HistoryRow.__struct_fields__]))
+    return render_csv(header, [list(map(row.get, header)) for row in cells])
 
 
 def build_question_part(gradebook: Gradebook) -> Part:
@@ -8867,7 +8871,7 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
     console.print(render_text(report.parts))
     print_saved(files, "Evaluation results", console)
     print_end(session, list_answer_remarks(graded), console, graded.checks)
-    return decide_exit_code(is_written, session.is_complete(), graded.is_complete, checks=graded.checks)
+    return decide_exit_code(is_written, session.is_complete, graded.is_complete, checks=graded.checks)
 
 
 def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
@@ -9376,7 +9380,7 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
     if "bleu" in inputs.options.methods:
         results["bleu_tokens"] = describe_tokens(system.answers)
     if is_asked and graded.session.model:
-        results["requested_model"] = graded.session.requested_model
+        results["requested_model"] = graded.session.model
         results |= graded.session.describe_left_out()
         results["judge_model"] = graded.session.model
         results["failed"] = [row["id"] for row in rows if row["failure"]]
@@ -10631,7 +10635,7 @@ def judge_summaries(options: SummaryOptions, console: Console) -> int:
     print_saved(files, "Evaluation results", console)
     failures = list(flatten(list_failures(study, system) for system in group.systems))
     print_end(session, failures, console)
-    return decide_exit_code(is_written, session.is_complete(), not failures)
+    return decide_exit_code(is_written, session.is_complete, not failures)
 
 
 def read_summary_files(options: SummaryOptions) -> Study[ItemAnswer]:
@@ -10828,7 +10832,7 @@ def build_summary_results(file: SummaryFile, comparison: Sequence[Any], session:
     is_asked = any(answer.item.gold and answer.item.prediction for answer in file.answers)
     return {
         "model": session.model if is_asked else None,
-        "requested_model": session.requested_model if is_asked else None,
+        "requested_model": session.model if is_asked else None,
         **session.describe_left_out(),
         "summary_file": file.file.file,
         "summary_type": file.kind,
@@ -11112,7 +11116,7 @@ def generate_predictions(options: GenerateOptions, console: Console) -> int:
         _, is_written = write_outputs([output] if rows else [], console)
     console.print(f"{path}: {len(rows)} predictions" if rows else "")
     print_end(session, list_left_out(path, failures), console)
-    return decide_exit_code(is_written, session.is_complete(), bool(rows), not failures)
+    return decide_exit_code(is_written, session.is_complete, bool(rows), not failures)
 
 
 def read_asked(options: GenerateOptions, model: str) -> list[AskedItem]:
@@ -11324,7 +11328,7 @@ def draft_questions(options: DraftOptions, console: Console) -> int:
     if not drafts:
         last = f"error: no draft was kept: {options.out} was not written"
     print_end(session, [*list_left_out(options.out, failures), *dropped, last], console)
-    return decide_exit_code(is_written, session.is_complete(), bool(drafts), not failures)
+    return decide_exit_code(is_written, session.is_complete, bool(drafts), not failures)
 
 
 def read_draft_documents(options: DraftOptions) -> tuple[dict[str, Sentences], list[str]]:

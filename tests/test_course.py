@@ -53,8 +53,8 @@ def course(project: Project, judge_with: JudgeWith) -> Project:
     return project
 
 
-def grade(project: Project, *arguments: str) -> Outcome:
-    return project.run("dev", "--submissions", "in/*", *arguments)
+def grade(project: Project, *arguments: str, **environment: str) -> Outcome:
+    return project.run("dev", "--submissions", "in/*", *arguments, **environment)
 
 
 def read_grades(project: Project) -> dict[str, list[str]]:
@@ -85,17 +85,6 @@ def test_without_a_judge_points_are_of_f1(course: Project) -> None:
     assert [grades[name][0] for name in ("one", "bare")] == ["100.0", "0.0"]
 
 
-def test_the_system_that_counts_is_the_best_by_the_measure_of_the_class(course: Project) -> None:
-    """Points are of F1 where people have not decided on everybody, also in a submission that they have."""
-    course.submission(
-        "in/pair", cited=answers("cited", **CITED), wrong=answers("wrong", evidence_sentences=["S9"])
-    )
-    rows = "pair/wrong,q001,5,So.\npair/wrong,q002,5,So.\n"
-    course.write("dev_overrides.csv", add_answer_ids(course, f"system,question_id,score,reason\n{rows}"))
-    course.run("dev", "--submissions", "in/*", GROQ_API_KEY="")
-    assert read_grades(course)["pair"][:2] == ["100.0", "cited"]
-
-
 # ------------------------------------------------------------------ No page is out of date
 
 
@@ -112,14 +101,12 @@ def test_every_report_that_is_there_is_written_again(course: Project) -> None:
     course.submission("in/one", own=answers("One, again", **CITED))
     (course.folder / "in/two/dev_good_output.json").write_text("{", "utf-8")
     (course.folder / "in/two/dev_weak_output.json").write_text("{", "utf-8")
-    shutil.rmtree(course.folder / "in/third")
-    grade(course, "--judge")  # which asks for no report
+    course.submission("in/third", final=answers("Third, again"))
+    grade(course, GROQ_API_KEY="")  # which asks for no report
     for form in ("html", "md", "csv"):
         assert "1 by one." not in text_of(course, f"dev_graded/one/dev_evaluation.{form}")
     assert "1 by One, again." in text_of(course, page)
     assert ":1: JSON is cut off" in text_of(course, "dev_graded/two/dev_evaluation.html")
-    board = text_of(course, MARKDOWN)
-    assert "| Graded in the last run, and not named now: 1 | third: 70.00 |" in board
 
 
 def test_reports_of_the_current_directory_are_written_again(small: Project) -> None:
@@ -146,8 +133,8 @@ def test_a_late_student_is_graded_by_the_same_command(graded: Project, judge_wit
     graded.submission("in/fay", own=answers("fay", **CITED))
     server = judge_with({"in/fay/own": [5, 5]})
     before = graded.files()
-    plan = graded.run("dev", "--submissions", "in/fay", "--dry-run").out  # which may name a part
-    assert "\n  Judgements: 2, of which 0 are stored already\n  Calls to make: 2\n" in plan
+    plan = grade(graded, "--dry-run").out
+    assert "\n  Judgements: 14, of which 12 are stored already\n  Calls to make: 2\n" in plan
     outcome = grade(graded)
     assert (outcome.code, len(server.calls)) == (0, 2)
     points = {name: row[0] for name, row in read_grades(graded).items()}
@@ -157,13 +144,13 @@ def test_a_late_student_is_graded_by_the_same_command(graded: Project, judge_wit
     assert {f"dev_graded/{name}/{RESULTS}" for name in ("bare", "one", "third", "two")} <= unchanged
 
 
-def test_who_was_graded_and_is_not_named_is_in_the_box(graded: Project) -> None:
+def test_who_was_graded_must_be_named(graded: Project) -> None:
+    problem = "dev_graded/history.csv: not named now: bare, third: name the folders of all submissions"
+    assert mentions(assert_refused(graded, "dev", "--submissions", "in/one", "in/two"), problem)
+    lines = (graded.folder / HISTORY).read_text("utf-8-sig").splitlines()
+    graded.write(HISTORY, "\n".join(line for line in lines if not re.search(",(bare|third),", line)))
     outcome = graded.run("dev", "--submissions", "in/one", "in/two", GROQ_API_KEY="")
     assert (outcome.code, list(read_grades(graded))) == (0, ["one", "two"])
-    box = blocks(outcome.out)["NEEDS ATTENTION"]
-    assert "Graded in the last run, and not named now: 2\n  bare: 40.00\n  third: 70.00\n" in box
-    outcome = graded.run("dev", "--submissions", "in/one", "in/two", GROQ_API_KEY="")
-    assert "not named now" not in outcome.out  # the last run had no others
 
 
 def test_paths_of_the_class_are_relative_and_in_no_folder_of_a_student(graded: Project) -> None:
@@ -189,6 +176,7 @@ def test_a_pattern_with_matches_is_a_pattern(graded: Project) -> None:
 
 MARKDOWN = "dev_leaderboard.md"
 BOARD = "dev_leaderboard.html"
+HISTORY = "dev_graded/history.csv"
 
 
 def read_table(project: Project, path: str) -> list[dict[str, str]]:
@@ -289,24 +277,63 @@ def read_previous(project: Project) -> dict[str, str]:
     return {row["submission"]: row["previous"] for row in read_table(project, "dev_grades.csv")}
 
 
-EDITED: dict[str, Callable[[str], str]] = {  # the last grades -> what a person has left
-    "a line cut off": lambda text: text[: text.index("80.0")],
+VERSION_6 = """\
+date,submission,folder,points,system,measure,judge,gold,documents,answers,decisions,version
+2026-11-01T08:00:00+00:00,one,in/one,70.0,own,Combined,"{judge}, asked 3 times",g,d,a,,6.0.0
+2026-11-02T08:00:00+00:00,one,in/one,80.0,own,Combined,{judge},g,d,a,"q001 5",6.0.0
+2026-11-02T08:00:00+00:00,bare,in/bare,40.0,own,Combined,{judge},g,d,a,,6.0.0
+"""
+
+
+def test_the_history_of_version_6_is_continued(graded: Project) -> None:
+    """Rows are read by column name; new ones follow the header that is there, and nothing is lost."""
+    stored = VERSION_6.format(judge=GPT_OSS)
+    graded.write(HISTORY, stored)
+    assert grade(graded).code == 0
+    before = stored.splitlines()
+    after = (graded.folder / HISTORY).read_text("utf-8-sig").splitlines()
+    assert after[0] == before[0]
+    assert [row.replace('"', "") for row in after[:4]] == [row.replace('"', "") for row in before]
+    added = [row.split(",") for row in after[4:]]
+    assert [[row[1], row[3], row[4], row[6]] for row in added] == [
+        ["two", "100.0", "good", GPT_OSS],
+        ["third", "70.0", "final", GPT_OSS],
+    ]
+    rows = {row["submission"]: row for row in read_table(graded, "dev_grades.csv")}
+    assert (rows["one"]["previous"], rows["one"]["previous_date"]) == ("70.0", "2026-11-01T08:00:00+00:00")
+    assert (rows["two"]["previous"], rows["bare"]["previous"]) == ("", "")
+
+
+def test_a_history_by_another_judge_is_in_the_box(graded: Project) -> None:
+    path = graded.folder / HISTORY
+    path.write_text(path.read_text("utf-8-sig").replace(GPT_OSS, LLAMA), "utf-8")
+    box = blocks(grade(graded).out)["NEEDS ATTENTION"]
+    assert f"Another judge than in the last run: 1\n  {GPT_OSS}, before {LLAMA}\n" in box
+    assert "Another judge" not in grade(graded).out
+
+
+@table("options", {"the history": [], "the journal": ["--out", "second"]})
+def test_a_class_that_was_judged_is_never_graded_by_f1(graded: Project, options: list[str]) -> None:
+    before = graded.files()
+    outcome = grade(graded, "--judge", *options)
+    assert mentions(outcome.err, "error: no results were written: no answer is judged: set GROQ_API_KEY")
+    assert (outcome.code, graded.files()) == (3, before)
+
+
+EDITED: dict[str, Callable[[str], str]] = {  # the history -> what a person has left
+    "a line cut off": lambda text: text[: text.index(",80.0") - 3],
     "a quote in a line": lambda text: text.replace("one,80.0", '"one,80.0'),
     "points that are no number": lambda text: text.replace("80.0", "80 of 100"),
-    "a decimal comma": lambda text: text.replace(",", ";").replace("80.0", "80,0"),
     "another file": lambda text: "name,grade\nann,3\n",
     "nothing": lambda text: "",
 }
 
 
 @table("edit", EDITED)
-def test_last_grades_that_cannot_be_read_are_a_problem(graded: Project, edit: Callable[[str], str]) -> None:
-    path = graded.folder / "dev_grades.csv"
+def test_a_history_that_cannot_be_read_is_a_problem(graded: Project, edit: Callable[[str], str]) -> None:
+    path = graded.folder / HISTORY
     path.write_text(edit(path.read_text("utf-8-sig")), "utf-8")
-    before = graded.files()
-    outcome = grade(graded)
-    assert (outcome.code, graded.files()) == (2, before)
-    assert mentions(outcome.err, "dev_grades.csv")
+    assert mentions(assert_refused(graded, "dev", "--submissions", "in/*"), HISTORY)
     path.unlink()
     assert grade(graded).code == 0
 
@@ -331,10 +358,11 @@ def test_a_name_that_a_spreadsheet_changes_is_found_again(graded: Project, name:
     assert "last run" not in outcome.out
 
 
-def test_a_spreadsheet_may_have_saved_the_grades(graded: Project) -> None:
-    path = graded.folder / "dev_grades.csv"
-    path.write_text(path.read_text("utf-8-sig").replace(",", ";"), "utf-8")
-    assert (grade(graded).code, path.read_text("utf-8-sig").count(";")) == (0, 0)
+def test_a_spreadsheet_may_have_saved_the_history(graded: Project) -> None:
+    path = graded.folder / HISTORY
+    before = path.read_text("utf-8-sig")
+    path.write_text(before.replace(",", ";").replace(".0;", ",0;"), "utf-8")
+    assert (grade(graded).code, differ(grade(graded))) == (0, [])
 
 
 def test_a_long_name_leaves_the_leaderboard_in_one_piece(graded: Project) -> None:
@@ -377,12 +405,13 @@ def test_without_judgements_there_are_no_points(
     assert mentions(outcome.err, "error: no results were written: no answer is judged: ")
     written = {name for name in course.files() if not name.endswith("judgements.jsonl")} - before.keys()
     assert (outcome.code, written) == (3, set())
+    (course.folder / "dev_judgements.jsonl").unlink(missing_ok=True)
     outcome = grade(course, "--judge")  # there is nothing to judge
     assert (outcome.code, read_grades(course)["one"][0]) == (0, "100.0")
 
 
 def test_previous_points_are_the_last_that_differ(graded: Project) -> None:
-    """80, 100, none, 100, 80: of the run before, or what that run had there."""
+    """80, 100, none, 100, 80."""
     rows = "submission,question_id,score,reason\none,q001,5,So.\none,q002,5,So.\n"
     graded.write("dev_overrides.csv", add_answer_ids(graded, rows))
     grade(graded)
@@ -394,7 +423,7 @@ def test_previous_points_are_the_last_that_differ(graded: Project) -> None:
     assert read_previous(graded)["one"] == "100.0"
     graded.write("in/one/dev_own_output.json", text)
     assert differ(grade(graded)) == []  # what arrives is not said
-    assert read_previous(graded)["one"] == ""
+    assert read_previous(graded)["one"] == "80.0"
     (graded.folder / "dev_overrides.csv").unlink()
     assert differ(grade(graded)) == ["one: 80.00, before 100.00"]
     assert read_previous(graded)["one"] == "100.0"
@@ -529,7 +558,7 @@ def test_grades_are_written_before_pages_and_what_was_written_is_said(course: Pr
     assert mentions(outcome.err, "error: dev_leaderboard.md is not written: ")
     written = next(line for line in outcome.err if line.startswith("Written are "))
     names = written.removeprefix("Written are ").split(", ")
-    assert names[:2] == ["dev_grades.csv", BOARD]
+    assert names[:2] == ["dev_grades.csv", HISTORY]
     assert names[-1].endswith("in all)")
     assert (course.folder / "dev_graded/one/dev_evaluation.html").exists()
 

@@ -10,7 +10,7 @@ import evaluation
 import pytest
 
 from conftest import (
-    GPT_OSS,
+    LLAMA,
     JudgeWith,
     Outcome,
     Project,
@@ -171,7 +171,7 @@ def test_recall_that_falls_to_0_on_six_documents_is_noticed(six: Project) -> Non
     line = "worse: own: Recall@{} % -100.0 [-100.0, -15.9] against the baseline, p 0.0156"
     assert [line.format(k) for k in (1, 5)] == [text for text in outcome.err if "Recall@" in text]
     part = blocks(outcome.out)["CHANGES SINCE THE BASELINE"].splitlines()
-    assert mentions(part, "own     Recall@5 %  6  ", "-100.0 [-100.0, -15.9]")
+    assert mentions(part, "own: Recall@5 % -100.0 [-100.0, -15.9]")
     assert outcome.code == 1
 
 
@@ -247,11 +247,12 @@ def test_questions_whose_gold_has_changed_are_left_out(six: Project) -> None:
     assert set(MEASURES) <= changes(outcome).keys()
 
 
-def test_a_struck_question_is_a_warning(six: Project) -> None:
+def test_a_question_that_is_gone_is_incomplete(six: Project) -> None:
     keep_baseline(six)
     six.questions(*(question(f"d{n}", question_id=f"q00{n}") for n in (1, 2, 3, 4, 6)))
     outcome = compare(six)
-    assert (outcome.code, f"warning: own: 1 {LEFT_OUT}" in outcome.err) == (0, True)
+    assert (outcome.code, f"warning: own: 1 {LEFT_OUT}" in outcome.err) == (3, True)
+    assert "warning: own: questions of the baseline that are gone: q005" in outcome.err
 
 
 def test_fewer_than_half_of_the_questions_in_common_is_incomplete(six: Project) -> None:
@@ -355,7 +356,7 @@ OTHER_JUDGE = "not judged by the same model with the same prompt"
 @table(
     "arguments, scores, why",
     {
-        "another model": (["--model", GPT_OSS], [5] * 6, OTHER_JUDGE),
+        "another model": (["--model", LLAMA], [5] * 6, OTHER_JUDGE),
         "missing judgements": ([], [5, 5, 5, 5, 5, None], "judgements missing"),
         "not judged": (["--judge"], [5] * 6, "not measured now"),
     },
@@ -371,7 +372,7 @@ def test_what_cannot_be_compared_is_said_and_not_tested(
     row = changes(outcome)["avg_combined_score"]
     assert (row["p"], row["verdict"]) == (None, why)
     assert mentions(outcome.err, "warning: own: not compared with the baseline: Answer", f"Combined: {why}")
-    assert mentions(blocks(outcome.out)["CHANGES SINCE THE BASELINE"].splitlines(), "own     Combined", why)
+    assert mentions(blocks(outcome.out)["CHANGES SINCE THE BASELINE"].splitlines(), "own: not compared", why)
     assert outcome.code == 3
 
 

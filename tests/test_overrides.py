@@ -113,40 +113,16 @@ def test_a_flagged_answer_can_be_overridden(project: Project, judge_with: JudgeW
     ]
 
 
-# ------------------------------------------------------------------ Grading by hand
-
-
-@pytest.fixture
-def six(project: Project) -> Project:
-    """Six questions, answered by `strong`. There is no key and no journal."""
-    project.questions(*(question(f"d{n}") for n in range(1, 7)))
-    project.documents(*(document(f"d{n}", "It rained.") for n in range(1, 7)))
-    cited = {"evidence_sentences": ["S1"]}
-    project.predictions("strong", {f"q00{n}": {"answer": f"Answer {n}.", **cited} for n in range(1, 7)})
-    return project
-
-
-def test_grading_by_hand_needs_no_key(six: Project) -> None:
-    override(six, "strong,q001,4,So.", "strong,q005,1,So.")
-    outcome = run(six, "--report", "csv")
-    block = judge_block(outcome)
-    assert (block["avg_answer_score"], block["avg_combined_score"]) == ((4 + 1) / 2, (0.9 + 0.6) / 2)
-    assert (block["questions_with_rubrics"], block["questions_scored"]) == (6, 2)
-    assert (block["answer_score_sum"], block["evidence_score_sum"]) == (5, 2)
-    assert (block["unjudged_questions"], block["failed_questions"]) == (["q002", "q003", "q004", "q006"], [])
-    row = judge_row(outcome, "q002")
-    assert (row["answer_score_raw"], row["combined_score"], row["failure"] is None) == (None, None, False)
-    assert "Average Answer Score (1-5): 2.50\n" in outcome.out
-    assert below_the_averages(outcome) == [
-        "Averages of 2 of 6 questions: the others have no score",
-        "Overridden q001: 4 instead of no score: So.",
-        "Overridden q005: 1 instead of no score: So.",
-    ]
-    assert mentions(outcome.err, "warning", "dev_strong_output.json", "q002, q003, q004, q006", "4 in all")
-    assert (outcome.code, JOURNAL in six.files()) == (3, False)
-    override(six, *(f"strong,q00{n},4,So." for n in range(1, 7)))
-    outcome = run(six)
-    assert (judge_block(outcome)["avg_answer_score"], outcome.code) == (4, 0)
+@table("options", {"no key": [], "no system is judged": ["--judge"]})
+def test_decisions_need_a_judge_beside_them(four: Project, options: list[str]) -> None:
+    """They are never ignored: without a judge nothing is graded."""
+    override(four, "strong,q001,4,So.")
+    (four.folder / JOURNAL).unlink(missing_ok=True)
+    before = four.files()
+    outcome = run(four, *options, GROQ_API_KEY="")
+    assert mentions(outcome.err, f"{FILE}: ", "--overrides none")
+    assert (outcome.code, four.files()) == (2, before)
+    assert four.run("dev", "--overrides", "none", *options, GROQ_API_KEY="").code == 0
 
 
 CLASS = ("--submissions", "ann", "bob", "cem")
@@ -168,34 +144,6 @@ def classmates(project: Project) -> Project:
 def read_points(project: Project) -> dict[str, str]:
     rows = csv.DictReader(io.StringIO((project.folder / "dev_grades.csv").read_text("utf-8-sig")))
     return {row["submission"]: row["points"] for row in rows}
-
-
-ALL_SIX = [
-    f"{name},q00{n},{score},So." for name, score in (("ann", 3), ("bob", 5), ("cem", 1)) for n in (1, 2)
-]
-F1_POINTS = dict.fromkeys(("ann", "bob", "cem"), "66.67")
-
-
-@table(
-    "decisions, points, code",
-    {
-        "none": ([], F1_POINTS, 0),
-        "one": (ALL_SIX[:1], F1_POINTS, 3),
-        "all but one": (ALL_SIX[:5], F1_POINTS, 3),
-        "all": (ALL_SIX, {"ann": "55.0", "bob": "75.0", "cem": "35.0"}, 0),
-    },
-)
-def test_decisions_alone_are_points_if_they_leave_out_nobody(
-    classmates: Project, decisions: list[str], points: dict[str, str], code: int
-) -> None:
-    """Half of the gold words are cited, so that a combined score is a tenth of the score, plus a quarter."""
-    override(classmates, *decisions, first_column="submission")
-    outcome = run(classmates, *CLASS)
-    warning = "warning: overrides without effect on points, which are F1: "
-    assert mentions(outcome.err, warning) is (0 < len(decisions) < 6)
-    measure = "Combined" if len(decisions) == 6 else "F1"
-    assert f"Ranked by: {measure}\n" in outcome.out
-    assert (read_points(classmates), outcome.code) == (points, code)
 
 
 def test_in_a_judged_class_a_decision_fills_a_missing_judgement(
@@ -280,7 +228,8 @@ def test_a_decision_needs_the_answer_id(four: Project) -> None:
     """Otherwise it would be of whatever answer, gold answer or question is there next."""
     four.write(FILE, "system,question_id,score,reason\nstrong,q001,5,So.\n")
     outcome = run(four)
-    assert mentions(outcome.err, f"{FILE}:2: answer_id is missing: copy that of the answer")
+    [answer_id] = [row["answer_id"] for row in judge_block(four.run())["per_question"][:1]]
+    assert mentions(outcome.err, f"{FILE}:2: answer_id is missing: that of q001 is {answer_id} (strong)")
     assert outcome.code == 2
 
 
@@ -445,17 +394,10 @@ def test_a_decision_on_support_is_about_the_citations(cited: Project) -> None:
     assert (scores[0]["answer_score_raw"], scores[1]["support_score"], outcome.code) == (5, 0.5, 3)
 
 
-@table(
-    "arguments, row, what",
-    {
-        "no system is judged": (["--judge"], "strong,q001,5,So.", "question q001 is not judged"),
-        "no rubric": ([], "strong,q004,5,So.", "q004 strong: there is nothing to judge"),
-    },
-)
-def test_decisions_without_effect_are_named(four: Project, arguments: list[str], row: str, what: str) -> None:
-    override(four, row)
-    outcome = run(four, *arguments)
-    assert mentions(outcome.err, f"warning: {FILE}:2: {what}")
+def test_a_decision_without_effect_is_named(four: Project) -> None:
+    override(four, "strong,q004,5,So.")
+    outcome = run(four)
+    assert mentions(outcome.err, f"warning: {FILE}:2: q004 strong: there is nothing to judge")
     assert ("Overridden" in outcome.out, outcome.code) == (False, 3)
 
 

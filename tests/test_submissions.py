@@ -33,6 +33,7 @@ from groq_server import Call, GroqServer, Reply, score_reply
 
 RESULTS, JOURNAL = "dev_evaluation.json", "dev_judgements.jsonl"
 MARKDOWN, GRADES = "dev_leaderboard.md", "dev_grades.csv"
+HISTORY = "dev_graded/history.csv"
 A_FILE = "in/bad/dev_strong_output.json"
 
 
@@ -200,7 +201,7 @@ def test_console_and_files_of_judged_submissions(three: Project, serve: Serve) -
     outcome = three.run(*THREE)
     written = three.files()
     graded = {f"dev_graded/{name}/{RESULTS}" for name in ("ann", "bob", "cem")}
-    assert written.keys() - before.keys() == {MARKDOWN, GRADES, JOURNAL, *graded}
+    assert written.keys() - before.keys() == {MARKDOWN, GRADES, JOURNAL, HISTORY, *graded}
     assert before.items() <= written.items()  # the folders of the submissions are only read
     assert judged_answers(server) == ["It is d1.", "It is d2.", "No idea."]
     server = serve(judge_by_reference)
@@ -252,6 +253,8 @@ def test_judge_names_the_systems_to_judge(three: Project, serve: Serve) -> None:
     reason = "Not graded: no predictions: expected dev_NAME_output.json, found nothing"
     assert leaderboard(three, "submission", "reason")[2:] == [("aa", reason), ("ann", "not judged")]
     (three.folder / "in" / "aa").rmdir()
+    lines = three.files()[HISTORY].decode("utf-8-sig").splitlines()
+    three.write(HISTORY, "\n".join(line for line in lines if ",aa," not in line))
     names = "ann/strong, bob/strong, bob/empty, cem/simple, strong, empty, simple"
     problem = f"error: --judge: unknown system: beta; the systems are {names}"
     assert assert_refused(three, *THREE, "--judge", "beta") == [problem]
@@ -389,7 +392,7 @@ WITH_PROBLEM = (
 BEST_OF_TWO = "Equal predictions: =1+2/own; The best of several systems counts: strong, own"
 MISSING = "Not graded: cannot be read: No such file or directory"
 POINTS = [
-    "submission,points,previous,rank,system,judge,status,reason,missing,flagged,decisions,warnings,page",
+    "submission,points,previous,previous_date,rank,system,judge,status,reason,missing,flagged,decisions,warnings,page",
     f'\'=1+2,50.0,,2,own,{JUDGE},graded,"{WITH_PROBLEM}",0,0,0,0,dev_graded/=1+2/dev_evaluation.html',
     f'ann,100.0,,1,strong,{JUDGE},graded,"{BEST_OF_TWO}",0,0,0,0,dev_graded/ann/dev_evaluation.html',
     f"no_one,,,,,{JUDGE},not graded,{MISSING},0,0,0,0,dev_graded/no_one/dev_evaluation.html",
@@ -533,11 +536,12 @@ def test_systems_with_equal_names_are_a_problem(course: Project) -> None:
     assert assert_refused(course) == [f"equal names of systems: {files}: rename all but one"]
 
 
-def test_a_row_of_a_person_matches_exactly_one_name(course: Project) -> None:
+def test_a_row_of_a_person_matches_exactly_one_name(course: Project, serve: Serve) -> None:
     """By its exact name, otherwise the only one that is equal but for what nobody sees."""
+    serve(judge_by_reference)
     for folder in ("alice", "alice\u00a0", "Chloe\u0301", "Bob"):
         course.submission(f"in/{folder}", strong=CORRECT)
-    rows = {"alice": 2, "alice\u00a0": 3, "Chlo\u00e9": 4, "bob": 5}
+    rows = {"alice": 2, "alice\u00a0": 3, "Chlo\u00e9": 4, "bob": 1}
     lines = [f"{name},q001,{score},Appeal." for name, score in rows.items()]
     course.write(
         "dev_overrides.csv",
@@ -545,7 +549,7 @@ def test_a_row_of_a_person_matches_exactly_one_name(course: Project) -> None:
     )
     outcome = course.run("dev", "--submissions", "in/*")
     means = {row[0]: row[1] for row in leaderboard(course, "submission", "answer")}
-    assert means == {"alice": "2.0", "alice\u00a0": "3.0", "Chlo\u00e9": "4.0", "Bob": ""}
+    assert means == {"alice": "3.5", "alice\u00a0": "4.0", "Chlo\u00e9": "4.5", "Bob": "5.0"}
     assert mentions(outcome.err, "dev_overrides.csv:5: q001 bob: no such system or submission")
 
 
