@@ -251,7 +251,7 @@ MODELS: Mapping[str, Model] = {
     "openai/gpt-oss-120b": GPT_OSS._replace(usd_per_million=Price(0.15, 0.60)),
     "local": Model(strict_schema=True, max_completion_tokens=200),  # llama.cpp's server takes a schema
 }
-DEFAULT_JUDGE_MODEL = "llama-3.1-8b-instant"
+DEFAULT_JUDGE_MODEL = "openai/gpt-oss-20b"
 SUCCESSOR_MODEL = "openai/gpt-oss-20b"  # judges everything if the service no longer has the default model
 
 
