@@ -3336,11 +3336,15 @@ Notify: TypeAlias = Callable[[str], None]
 class Assignment(NamedTuple):
     """What a command has a model do."""
 
-    requests: Sequence[Request]
+    list_requests: Callable[[], Iterable[Request]]  # builds them each time: many are large
     options: JudgeOptions
     is_needed: bool = False  # whether nothing can be written without a model
     activity: str = "judging"  # what the model is asked for
     noun: str = "judgements"  # what it replies
+
+    @property
+    def is_empty(self) -> bool:
+        return next(iter(self.list_requests()), None) is None
 
 
 class Use(msgspec.Struct):
@@ -3425,10 +3429,12 @@ def ask_model(assignment: Assignment, console: Console) -> Iterator[tuple[Outcom
 def ask_requests(assignment: Assignment, console: Console, resources: ExitStack) -> tuple[Outcomes, Session]:
     """Return the outcome of each request, all by one model: scores by two are not comparable."""
     options = assignment.options
-    if not assignment.requests:  # All answers are blank, or nothing is judged.
+    if assignment.is_empty:  # All answers are blank, or nothing is judged.
         return {}, Session(choose_model(options) if options.asks_service else "")
     service = open_service(options, console.note, resources) if options.asks_service else None
     journal = open_journal(options, console, resources)
+    if not (service or journal.replies):
+        return {}, explain_no_replies(assignment, "", "", console)
     model = choose_model(options, journal)
     if journal.replies and not options.judge_model and model != DEFAULT_JUDGE_MODEL:
         console.note(f"The {assignment.noun} are by {model}: the journal's replies are by it.")
@@ -3501,7 +3507,7 @@ def choose_model(options: JudgeOptions, journal: Journal | None = None) -> str:
 def plan_calls(assignment: Assignment, model: str) -> list[Call]:
     options = assignment.options
     calls = []
-    for request in repeat_requests(assignment.requests, options.repeats):
+    for request in repeat_requests(assignment.list_requests(), options.repeats):
         key = hash_json([build_body(model, request), request.repeat])
         calls.append(Call(request, model, key, options.max_tokens))
     return calls
@@ -3540,7 +3546,7 @@ def print_plan(assignment: Assignment, console: Console, *, is_complete: bool = 
 
 def describe_plan(assignment: Assignment) -> str:
     """Return how many calls there are to make, their tokens and their price."""
-    if not assignment.requests:
+    if assignment.is_empty:
         return "No model is asked."
     journal = read_journal(assignment.options)
     model = choose_model(assignment.options, journal)
@@ -5073,10 +5079,6 @@ def decide_exit_code(*is_complete: bool, checks: Sequence[Check] = ()) -> int:
 NOT_JUDGED = Failure(State.NOT_JUDGED.value, asked=False)
 
 
-def lack_nothing(_answers: object, _criteria: object) -> set[str]:
-    return set()
-
-
 class Study(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     """The systems that a command grades, and what it grades them by."""
 
@@ -5090,11 +5092,7 @@ class Study(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     min_slice: int = 1
     failures_count: bool = True  # whether a missing judgement counts 0, or has no score
     # Returns the measures for which a system has submitted nothing, given its answers and criteria.
-    find_lacking: Callable[[Sequence[A], Sequence[Criterion]], set[str]] = lack_nothing
-
-    def find_answer(self, request: Request) -> A:
-        systems = {system.title: system for system in self.systems}
-        return systems[request.system].answers[request.position]
+    find_lacking: Callable[[Sequence[A], Sequence[Criterion]], set[str]] = lambda _answers, _criteria: set()
 
 
 Slices: TypeAlias = dict[str, dict[str, Mapping[str, Mean]]]  # facet -> value -> measure -> mean
@@ -5108,6 +5106,7 @@ class System(msgspec.Struct, Generic[A]):
     answers: Sequence[A] = ()
     warnings: Sequence[WarningRecord] = ()
     submission: str = ""
+    n_loaded: int = 0  # predictions in its file
     judged: Sequence[Criterion] = ()  # the criteria by which answers have scores
     provenance: Sequence[str] = ()  # a line for each of these criteria
     means: Mapping[str, Mean] = {}  # measure -> mean
@@ -5189,21 +5188,16 @@ class GradedGroup(msgspec.Struct, Generic[A]):
     differences: list[Difference]
 
 
-def list_requests(study: Study[A]) -> list[Request]:
-    """Return what a judge is asked: by each criterion about each answer for which that is not known."""
-    requests = []
+def list_requests(study: Study[A]) -> Iterator[Request]:
+    """Yield what a judge is asked: by each criterion about each answer for which that is not known."""
     n_submissions = len({system.submission for system in study.systems})
     for criterion, system in itertools.product(study.criteria, study.systems):
         owner = system.submission if n_submissions > 1 else ""
         for position, case in list_cases(study, system, criterion):
             if isinstance(case, Task):
                 item_id = system.answers[position].id
-                requests.append(
-                    Request(
-                        system.title, item_id, position, *case, criterion=criterion.name, submission=owner
-                    )
-                )
-    return requests
+                request = Request(system.title, item_id, position, case.prompt, case.texts)
+                yield request._replace(criterion=criterion.name, submission=owner)
 
 
 def list_cases(study: Study[A], system: System[A], criterion: Criterion) -> Iterator[tuple[int, Case]]:
@@ -5226,16 +5220,19 @@ def grade_group(
     judged = [judge_system(study, system, outcomes, expects_model=expects_model) for system in systems]
     table, places = build_table(judged)
     for system in judged:
-        scores = collect_scores(study, system, places[system.name], table.items.n)
-        if session.model:  # Otherwise all is known without a judge, and has no origin.
-            for criterion in system.judged:
-                origin = session.find_origin(criterion)
-                scores.origins |= dict.fromkeys(criterion.measure_names, origin)
-                system.provenance = [*system.provenance, origin.describe(criterion.measure.title)]
-        table.systems[system.name] = scores
-        system.means = compute_means(table, system.name, study.measures)
-    add_slices(study, judged, table, places)
-    return GradedGroup(judged, table, places, compare_systems(table, study.compared))
+        table.systems[system.name] = collect_scores(
+            study, system, session, places[system.name], table.items.n
+        )
+    slices = measure_slices(study, judged, table, places)
+    graded = []
+    for system in judged:
+        origins = table.systems[system.name].origins
+        lines = [origins[row.measure.name].describe(row.measure.title) for row in system.judged if origins]
+        means = compute_means(table, system.name, study.measures)
+        graded.append(
+            msgspec.structs.replace(system, provenance=lines, means=means, slices=slices[system.name])
+        )
+    return GradedGroup(graded, table, places, compare_systems(table, study.compared))
 
 
 def judge_system(study: Study[A], system: System[A], outcomes: Outcomes, *, expects_model: bool) -> System[A]:
@@ -5299,26 +5296,31 @@ def number_copies(item_keys: Iterable[ItemKey]) -> Iterator[ItemKey]:
         yield *item_key, copies[item_key]
 
 
-def collect_scores(study: Study[A], system: System[A], places: Array, n_items: int) -> Scores:
+def collect_scores(
+    study: Study[A], system: System[A], session: Session, places: Array, n_items: int
+) -> Scores:
     """Return a system's columns of the table: those of its criteria, and others that any answer has."""
-    scores = Scores()
+    scores = Scores(not_submitted=study.find_lacking(system.answers, system.judged))
     judged = {criterion.measure.name for criterion in system.judged}
     for measure in study.measures:
         column = np.array([answer.scores.get(measure.name, np.nan) for answer in system.answers], np.float64)
         if measure.name in judged or not np.isnan(column).all():
             scores.values[measure.name] = np.full(n_items, np.nan)
             scores.values[measure.name][places] = column
-    incomplete = [criterion for criterion in system.judged if system.find_missing(criterion)]
-    add_obstacles(scores, study.find_lacking(system.answers, system.judged), incomplete)
+    for criterion in system.judged:
+        if session.model:  # Otherwise all is known without a judge, and has no origin.
+            scores.origins |= dict.fromkeys(criterion.measure_names, session.find_origin(criterion))
+        if system.find_missing(criterion):
+            scores.obstacles |= dict.fromkeys(criterion.measure_names, State.MISSING_JUDGEMENTS)
+    scores.obstacles |= list_obstacles(scores.not_submitted)
     return scores
 
 
-def add_slices(
+def measure_slices(
     study: Study[A], systems: Sequence[System[A]], table: Table, places: Mapping[str, Array]
-) -> None:
-    """Add the means of each slice: of the items with one value of a facet, if these are enough."""
-    for system in systems:
-        system.slices = {facet: {} for facet in study.facets}
+) -> dict[str, Slices]:
+    """Return each system's means of each slice: the items with one value of a facet, if these are enough."""
+    slices: dict[str, Slices] = {system.name: {facet: {} for facet in study.facets} for system in systems}
     for facet, get in study.facets.items():
         values = [""] * table.items.n
         for system in systems:
@@ -5332,7 +5334,8 @@ def add_slices(
             for system in systems:
                 means = compute_means(part, system.name, study.measures)
                 if any(mean.n for mean in means.values()):
-                    system.slices[facet][cut_text(value)] = means
+                    slices[system.name][facet][cut_text(value)] = means
+    return slices
 
 
 def list_provenance(systems: Iterable[System[A]]) -> list[str]:
@@ -5679,7 +5682,7 @@ class JudgeOptions(Options):
 
     judge_model: str | None = option(
         None,
-        f"use this model (default: that of the journal's last reply, else {DEFAULT_JUDGE_MODEL})",
+        f"use this model (default: that of the journal's replies, else {DEFAULT_JUDGE_MODEL})",
         "--model",
     )
     dry_run: bool = option(False, "show calls, tokens and price; send nothing")
@@ -5759,16 +5762,13 @@ class Split(NamedTuple):
     questions: list[Question]
     documents: dict[str, Document]  # those of the questions; if these name none, all
     others: dict[str, Document]  # that were read since
+    gold_ids: Sequence[str] = ()  # of the questions, see `hash_gold`
     corpus_sha256: str = ""  # of the documents of the questions; "" without gold
     warnings: Sequence[WarningRecord] = ()
     root: str = ""
     out: str = ""  # the folder of the results
     criteria: Sequence[Criterion] = ()
     blocks: Mapping[str, Sequence[Measure]] = MappingProxyType({})  # the measures, by block of the results
-
-    @property
-    def has_gold(self) -> bool:
-        return bool(self.corpus_sha256)
 
     @property
     def measures(self) -> list[Measure]:
@@ -5792,31 +5792,15 @@ class Split(NamedTuple):
         return self.others[doc_id]
 
 
-class SubmittedSystem(NamedTuple):
-    name: str
-    submission: str  # "" in the current directory
-    file: InputFile
-    predictions: Mapping[str, Prediction]  # by question ID
-    n_loaded: int  # with those for IDs that no question has
-    warnings: Sequence[WarningRecord]
-
-    @property
-    def title(self) -> str:
-        return join_folder(self.submission, self.name)
-
-    def predict(self, question: Question) -> Prediction:
-        return self.predictions.get(question.question_id, NO_PREDICTION)
-
-
-class Submission(msgspec.Struct):
+class Submission(NamedTuple):
     """The systems in one folder, graded together. Its name is "" in the current directory."""
 
     name: str = ""
     folder: str = ""  # that has its files, which are only read
     output_folder: str = ""  # in the folder of the results, for its own results and pages
-    names: list[str] = []  # of the systems to grade
-    systems: list[SubmittedSystem] = []
-    problems: Problems = []  # each keeps one system out, and no other
+    names: Sequence[str] = ()  # of the systems to grade
+    systems: Sequence[SplitSystem] = ()  # that could be read
+    problems: Sequence[Problem] = ()  # each keeps one system out, and no other
 
     @property
     def reasons(self) -> list[str]:
@@ -5879,33 +5863,41 @@ def check_inputs(options: CheckOptions, console: Console) -> int:
         return write_kit(options.split, options.student_kit, console)
     problems: Problems = []
     split = read_split(options.split, problems, is_check=True)
-    if problems:
-        split = split._replace(questions=[])  # where some cannot be read, no ID is called unknown
-    submissions = read_submissions(split, options)
+    # Where some questions cannot be read, no ID is called unknown.
+    submissions = read_submissions(split._replace(questions=[]) if problems else split, options)
     ungraded = list(flatten(submission.problems for submission in submissions))
+    console.warn(*split.warnings, *list_data_warnings(submissions))
     has_any = any(submission.names for submission in submissions)
     if not (has_any or options.submissions):
         console.note(*[problem.describe() for problem in ungraded])
         console.print("no predictions yet")
         ungraded = []
-    console.error(*shorten_problems([*problems, *ungraded]))
-    console.warn(*split.warnings, *list_data_warnings(submissions))
-    console.print("\n".join(map(escape_console, describe_submissions(split, submissions))))
+    for line in describe_submissions(submissions):
+        console.print(escape_console(line))
     if problems or (ungraded and not (options.submissions and has_any)):
-        console.error(f"error: problems in the input: {len(problems) + len(ungraded)}")
-        return EXIT_BAD_INPUT
+        raise InputError([*problems, *ungraded])
+    console.error(*shorten_problems(ungraded))
     return decide_exit_code(not ungraded)
 
 
-def describe_submissions(split: Split, submissions: Sequence[Submission]) -> Iterator[str]:
+def describe_submissions(submissions: Sequence[Submission]) -> Iterator[str]:
     """Yield what each system has answered and, of a class, how many submissions can be graded."""
     for submission in submissions:
-        texts = {system.name: describe_submitted(split, system) for system in submission.systems}
+        texts = {system.name: describe_submitted(system.answers) for system in submission.systems}
         for name in submission.names:
             yield f"{join_folder(submission.name, name)}: {texts.get(name, 'cannot be graded')}"
     if any(submission.name for submission in submissions):
         n_graded = sum(bool(submission.systems) for submission in submissions)
         yield f"{n_graded} can be graded, {len(submissions) - n_graded} cannot"
+
+
+def describe_submitted(answers: Sequence[SplitAnswer]) -> str:
+    blank = [answer.id for answer in answers if is_blank(answer.prediction.answer)]
+    n_cited = sum(bool(answer.prediction.evidence_sentences) for answer in answers)
+    n_retrieved = sum(bool(answer.prediction.retrieved_ids) for answer in answers)
+    counts = f"{n_cited} with citations, {n_retrieved} with retrieval"
+    text = f"{len(answers) - len(blank)} of {len(answers)} questions answered, {counts}"
+    return f"{text}; not answered: {shorten_names(blank)}" if blank else text
 
 
 def write_kit(split: str, folder: str, console: Console) -> int:
@@ -5932,17 +5924,6 @@ def write_kit(split: str, folder: str, console: Console) -> int:
     _, is_written = write_outputs(files, console)
     console.print(f"Student kit saved to: {escape_console(folder)}")
     return decide_exit_code(is_written)
-
-
-def describe_submitted(split: Split, system: SubmittedSystem) -> str:
-    rows = {question.question_id: system.predict(question) for question in split.questions}
-    rows = rows or dict(system.predictions)
-    blank = [name for name, row in rows.items() if is_blank(row.answer)]
-    n_cited = sum(bool(row.evidence_sentences) for row in rows.values())
-    n_retrieved = sum(bool(row.retrieved_ids) for row in rows.values())
-    counts = f"{n_cited} with citations, {n_retrieved} with retrieval"
-    text = f"{len(rows) - len(blank)} of {len(rows)} questions answered, {counts}"
-    return f"{text}; not answered: {shorten_names(blank)}" if blank else text
 
 
 # -- Reading
@@ -5981,13 +5962,15 @@ def read_split(name: str, problems: Problems, root: str = "", *, is_check: bool 
     """Read the gold side of a split; what is wrong with any of its files is added to `problems`."""
     questions, file = read_questions(name, problems, root, accepts_open=is_check)
     if questions and not any(question.gold_ids for question in questions):  # open ones: see read_questions
-        return Split(name, file, questions, read_corpus("*", []), others={}, root=root)
+        gold_ids = [""] * len(questions)
+        return Split(name, file, questions, read_corpus("*", []), {}, gold_ids, root=root)
     documents = {}
     digest = hashlib.sha256()
     for doc_id in sorted(set(flatten(question.gold_ids for question in questions))):
         documents[doc_id], sha256 = read_document(doc_id, problems, root)
         digest.update(json.dumps([doc_id, sha256]).encode())
-    split = Split(name, file, questions, documents, others={}, corpus_sha256=digest.hexdigest(), root=root)
+    gold_ids = list(map(hash_gold, questions))
+    split = Split(name, file, questions, documents, {}, gold_ids, digest.hexdigest(), root=root)
     return split._replace(warnings=check_gold(split, is_check=is_check))
 
 
@@ -6014,14 +5997,7 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
     submissions = [Submission(folder=options.root)]
     if options.submissions:
         submissions = list_submissions(split, options.submissions)
-    for submission in submissions:
-        try:
-            read_submission(split, submission, options.systems)
-        except InputError as error:
-            submission.problems += error.records
-        except OSError as error:
-            submission.problems.append(Problem(submission.folder, f"cannot be read: {error.strerror}"))
-    return submissions
+    return [read_submission(split, submission, options.systems) for submission in submissions]
 
 
 def list_submissions(split: Split, patterns: Sequence[str]) -> list[Submission]:
@@ -6057,26 +6033,44 @@ def make_safe_name(text: str) -> str:
     return re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(text).strip(" .")) or "_"
 
 
-def read_submission(split: Split, submission: Submission, chosen: Sequence[str] | None) -> None:
-    """Read the chosen systems of a submission, or all. Raises InputError and OSError if it has none."""
-    expected = PREDICTIONS_FILE.format(split=split.name, system="NAME")
-    if submission.name:
-        submission.folder = find_inner_folder(submission.folder, split.name)
-    files = find_systems(submission.folder, split.name)
-    submission.names = sorted(set(chosen), key=compute_system_order) if chosen else list(files)
-    if submission.name and not submission.names:
-        found = sorted(name for name in os.listdir(submission.folder) if not is_hidden(name))
-        what = f"no predictions: expected {expected}, found {shorten_names(found) or 'nothing'}"
-        raise InputError([Problem(submission.folder, what)])
-    if submission.name and not chosen and len(files) > MAX_SYSTEMS:
-        what = f"{len(files)} systems, more than {MAX_SYSTEMS}: choose with --systems"
-        raise InputError([Problem(submission.folder, what)])
-    for name in submission.names or ["*"]:  # if there is none, reading says that
-        usual = os.path.join(submission.folder, PREDICTIONS_FILE.format(split=split.name, system=name))
-        try:
-            submission.systems.append(read_system(split, submission, name, files.get(name, usual)))
-        except InputError as error:
-            submission.problems += error.records
+def read_submission(split: Split, submission: Submission, chosen: Sequence[str] | None) -> Submission:
+    """Read the chosen systems of a submission, or all."""
+    problems: Problems = []
+    folder = submission.folder
+    names: Sequence[str] = ()
+    systems = []
+    try:
+        if submission.name:
+            folder = find_inner_folder(folder, split.name)
+        files = find_systems(folder, split.name)
+        names = sorted(set(chosen), key=compute_system_order) if chosen else list(files)
+        if submission.name:
+            check_number_of_systems(split, folder, names, chosen)
+        for name in names or ["*"]:  # if there is none, reading says that
+            usual = os.path.join(folder, PREDICTIONS_FILE.format(split=split.name, system=name))
+            found = submission._replace(folder=folder)
+            system = read_system(split, found, name, files.get(name, usual), problems)
+            systems += [system] if system else []
+    except InputError as error:
+        problems += error.records
+    except OSError as error:
+        problems.append(Problem(folder, f"cannot be read: {error.strerror}"))
+    return submission._replace(folder=folder, names=names, systems=systems, problems=problems)
+
+
+def check_number_of_systems(
+    split: Split, folder: str, names: Sequence[str], chosen: Sequence[str] | None
+) -> None:
+    """Raise InputError for a submission without systems, or with too many."""
+    what = ""
+    if not names:
+        found = shorten_names(sorted(name for name in os.listdir(folder) if not is_hidden(name)))
+        expected = PREDICTIONS_FILE.format(split=split.name, system="NAME")
+        what = f"no predictions: expected {expected}, found {found or 'nothing'}"
+    elif not chosen and len(names) > MAX_SYSTEMS:
+        what = f"{len(names)} systems, more than {MAX_SYSTEMS}: choose with --systems"
+    if what:
+        raise InputError([Problem(folder, what)])
 
 
 def find_inner_folder(folder: str, split: str) -> str:
@@ -6089,19 +6083,38 @@ def find_inner_folder(folder: str, split: str) -> str:
     return folder if has_files or len(inner) != 1 else inner[0]
 
 
-def read_system(split: Split, submission: Submission, name: str, path: str) -> SubmittedSystem:
-    """Read a system's predictions, and what is odd about them. Raises InputError."""
+def read_system(
+    split: Split, submission: Submission, name: str, path: str, problems: Problems
+) -> SplitSystem | None:
+    """Read a system's predictions, and what is odd about them, and pair each question with its prediction."""
     if submission.name and not is_inside(submission.folder, path):
-        raise InputError([Problem(path, "a link out of the submission's folder")])
-    problems: Problems = []
+        problems.append(Problem(path, "a link out of the submission's folder"))
+        return None
     pattern = PREDICTIONS_FILE.format(split=split.name, system="NAME")
     file = read_file(path, problems, pattern, MAX_SUBMISSION_BYTES if submission.name else MAX_FILE_BYTES)
-    raise_problems(problems)
+    if file.data is None:
+        return None
     malformed: list[WarningRecord] = []
-    rows, names = parse_predictions(file, split, malformed)
+    parsed = parse_predictions(file, split, malformed, problems)
+    if parsed is None or not split.questions:
+        return None
+    rows, names = parsed
     warnings = list_warnings(path, [*malformed, *check_predictions(file, split, rows, names)])
-    n_unknown = sum(name not in rows for name in names)
-    return SubmittedSystem(name, submission.name, file.source, rows, len(rows) + n_unknown, warnings)
+    answers = []
+    for question, gold_id in zip(split.questions, split.gold_ids, strict=True):
+        answers.append(
+            SplitAnswer(
+                question,
+                rows.get(question.question_id, NO_PREDICTION),
+                split,
+                gold_id,
+                id=question.question_id,
+                item_key=(question.question_id, gold_id),
+                cluster=question.doc_id,
+            )
+        )
+    n_loaded = len(rows) + sum(name not in rows for name in names)
+    return System(name, file.source, answers, warnings, submission.name, n_loaded)
 
 
 def compute_system_order(name: str) -> tuple[bool, str]:
@@ -6120,9 +6133,9 @@ def find_systems(folder: str, split: str) -> dict[str, str]:
 
 
 def parse_predictions(
-    file: FileData, split: Split, malformed: list[WarningRecord]
-) -> tuple[dict[str, Prediction], list[str]]:
-    """Return the predictions for known questions, or without questions all; and all IDs. Raises InputError.
+    file: FileData, split: Split, malformed: list[WarningRecord], problems: Problems
+) -> tuple[dict[str, Prediction], list[str]] | None:
+    """Return the predictions for known questions and all IDs, or None after adding a problem.
 
     Rows and fields that are malformed count as blank, and are added to `malformed`.
     """
@@ -6136,12 +6149,13 @@ def parse_predictions(
         if file.text.lstrip().startswith("["):
             text = 'expected an object by question ID, {"q001": {...}, ...}, got a list'
             problem = Problem(file.name, text)
-        raise InputError([problem]) from error
-    for kind, problems in {
+        problems.append(problem)
+        return None
+    for kind, faults in {
         "predictions that cannot be read, counted as blank": rows,
         "fields that cannot be read, counted as not given": fields,
     }.items():
-        cases = [problem._replace(file="").describe() for problem in problems]
+        cases = [problem._replace(file="").describe() for problem in faults]
         malformed.append(WarningRecord(kind, cases, is_misread=True))
     return parsed
 
@@ -6300,7 +6314,9 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
     return [
         WarningRecord("retrieved IDs unlike those of the documents", similar, advice, is_misread=True),
         # With gold, only its documents are known.
-        WarningRecord("retrieved IDs that no document of the corpus has", [] if split.has_gold else others),
+        WarningRecord(
+            "retrieved IDs that no document of the corpus has", [] if split.corpus_sha256 else others
+        ),
     ]
 
 
@@ -6374,12 +6390,13 @@ def list_data_warnings(submissions: Sequence[Submission]) -> list[WarningRecord]
 
 def find_equal(submissions: Sequence[Submission]) -> list[list[str]]:
     """Return the titles of systems of different submissions whose predictions are all equal."""
-    groups: dict[str, list[SubmittedSystem]] = defaultdict(list)
+    groups: dict[str, list[SplitSystem]] = defaultdict(list)
     for system in flatten(submission.systems for submission in submissions):
-        rows = [
-            [name, row.answer.strip(), row.evidence_sentences, row.retrieved_ids]
-            for name, row in sorted(system.predictions.items())
-        ]
+        rows = []
+        for answer in system.answers:
+            row = answer.prediction
+            if row is not NO_PREDICTION:
+                rows.append([answer.id, row.answer.strip(), row.evidence_sentences, row.retrieved_ids])
         if rows and len(submissions) > 1:
             groups[hash_json(rows)].append(system)
     equal = []
@@ -6457,13 +6474,18 @@ class SplitInputs(NamedTuple):
 
 
 class GradedSubmission(NamedTuple):
+    """A submission whose systems have scores and means, and how they differ."""
+
     submission: Submission
-    systems: Sequence[SplitSystem]
     differences: Sequence[Difference] = ()
 
     @property
     def name(self) -> str:
         return self.submission.name
+
+    @property
+    def systems(self) -> Sequence[SplitSystem]:
+        return self.submission.systems
 
 
 class GradedSplit(NamedTuple):
@@ -6491,7 +6513,7 @@ def grade_split(options: SplitOptions, console: Console) -> int:
     console.warn(*list_data_warnings(inputs.submissions), *shorten_problems(inputs.problems))
     if options.label_sheet and not options.dry_run:
         return write_label_sheet(inputs, options.label_sheet, console)
-    assignment = Assignment(list_requests(inputs.study), options)
+    assignment = Assignment(functools.partial(list_requests, inputs.study), options)
     if options.dry_run:
         return print_plan(assignment, console, is_complete=inputs.is_complete)
     scored = score_retrieval_and_citations(inputs)
@@ -6513,7 +6535,7 @@ def read_split_inputs(options: SplitOptions) -> SplitInputs:
     """
     problems: Problems = []
     split = read_gold(options, problems)
-    submissions = read_submissions(split._replace(questions=[]) if problems else split, options)
+    submissions = read_submissions(split, options)
     history = NO_HISTORY
     if options.submissions:
         history = read_history(split, [submission.name for submission in submissions], problems)
@@ -6565,7 +6587,8 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
     for submission in inputs.submissions:
         systems = [system for system in study.systems if system.submission == submission.name]
         group = grade_group(study, systems, outcomes, session, expects_model=expects_model)
-        submissions.append(GradedSubmission(submission, group.systems, group.differences))
+        graded_submission = submission._replace(systems=group.systems)
+        submissions.append(GradedSubmission(graded_submission, group.differences))
         changes_since |= find_changes(study, group, inputs.runs)
     graded = list(flatten(row.systems for row in submissions))
     if not any(map(is_judged, graded)):
@@ -6666,27 +6689,8 @@ def read_gold(options: SplitOptions, problems: Problems) -> Split:
 
 
 def build_study(split: Split, submissions: Iterable[Submission], options: SplitOptions) -> Study[SplitAnswer]:
-    """Pair each question with the prediction of each system, and choose what is judged."""
-    gold_ids = list(map(hash_gold, split.questions))
-    systems = []
-    for submitted in flatten(submission.systems for submission in submissions):
-        answers = []
-        for question, gold_id in zip(split.questions, gold_ids, strict=True):
-            prediction = submitted.predict(question)
-            answers.append(
-                SplitAnswer(
-                    question,
-                    prediction,
-                    split,
-                    gold_id,
-                    id=question.question_id,
-                    item_key=(question.question_id, gold_id),
-                    cluster=question.doc_id,
-                )
-            )
-        systems.append(
-            System(submitted.name, submitted.file, answers, submitted.warnings, submitted.submission)
-        )
+    """Choose what is judged, measured and compared."""
+    systems = list(flatten(submission.systems for submission in submissions))
     return Study(
         systems=systems,
         measures=split.measures,
@@ -6929,16 +6933,12 @@ def find_lacking(answers: Sequence[SplitAnswer], judged: Iterable[Criterion]) ->
     return {measure.name for measure in measures}
 
 
-def add_obstacles(scores: Scores, not_submitted: set[str], incomplete: Iterable[Criterion]) -> None:
-    """Add what a system has submitted nothing for, and what lacks judgements."""
-    scores.not_submitted = not_submitted
-    for criterion in incomplete:
-        scores.obstacles |= dict.fromkeys(criterion.measure_names, State.MISSING_JUDGEMENTS)
-    scores.obstacles |= dict.fromkeys(not_submitted, State.NOT_SUBMITTED)
+def list_obstacles(not_submitted: Collection[str]) -> dict[str, State]:
+    """Return what cannot be compared, as a system has submitted nothing for it."""
     # The combined score is half evidence. Without any citation it still counts, as half of the answer score,
     # but a difference to a system that cites would be called one of quality.
-    if EVIDENCE_MEASURE.name in not_submitted:
-        scores.obstacles[COMBINED_MEASURE.name] = State.NOT_SUBMITTED
+    also = [COMBINED_MEASURE.name] if EVIDENCE_MEASURE.name in not_submitted else []
+    return dict.fromkeys([*not_submitted, *also], State.NOT_SUBMITTED)
 
 
 # -- What is judged
@@ -7273,22 +7273,21 @@ def restore_run(
     rows: dict[str, dict[str, Any]] = defaultdict(dict)  # question ID -> its rows of all blocks, merged
     scores = Scores()
     measures: list[str] = []
-    not_submitted = set()
-    incomplete = []
     criteria = {criterion.block: criterion for criterion in split.criteria}
     for block, content in blocks.items():
         for row in content.per_question:
             rows[str(row.get("question_id"))] |= row
         known = split.blocks.get(block, [Measure(block, block)])  # or a criterion that is not asked for now
         lacking = [key for key, reason in content.ci95_reason.items() if reason == State.NOT_SUBMITTED.value]
-        not_submitted |= {measure.name for measure in known if measure.mean_key in lacking}
+        scores.not_submitted |= {measure.name for measure in known if measure.mean_key in lacking}
         if content.per_question:
             measures += [measure.name for measure in known]
         if content.per_question and block in criteria:
             origin = Origin(content.judge_model, content.prompt_hash, content.repeats)
             scores.origins |= dict.fromkeys(criteria[block].measure_names, origin)
             if any(row.get("failure") for row in content.per_question):
-                incomplete.append(criteria[block])
+                missing = dict.fromkeys(criteria[block].measure_names, State.MISSING_JUDGEMENTS)
+                scores.obstacles |= missing
     for measure in measures:
         scores.values[measure] = column = np.full(len(rows), np.nan)
         for position, (question_id, row) in enumerate(rows.items()):
@@ -7298,7 +7297,7 @@ def restore_run(
             elif score is not None:
                 text = f"{measure}: expected a number, at most {MAX_RATING:,}"
                 problems.append(Problem(file.name, text, key=f"{name}: {question_id}"))
-    add_obstacles(scores, not_submitted, incomplete)
+    scores.obstacles |= list_obstacles(scores.not_submitted)
     keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
     return EarlierRun(file.source, list(number_copies(keys)), scores)
 
@@ -7519,7 +7518,7 @@ def choose_measure(inputs: SplitInputs, outcomes: Outcomes, session: Session) ->
     has_rubric = any(question.rubric for question in inputs.split.questions)
     is_combined = bool(session.model and has_rubric and inputs.study.asked)
     was_judged = any(row.judge for row in inputs.history.rows) or bool(read_journal(options).models)
-    is_expected = bool(options.asks_service or options.judge_model) and bool(list_requests(inputs.study))
+    is_expected = bool(options.asks_service or options.judge_model) and any(list_requests(inputs.study))
     if (is_expected and not session.n_replies) or (was_judged and not is_combined):
         failed = [outcome.reason for outcome in outcomes.values() if isinstance(outcome, Failure)]
         advice = f"set {API_KEY}, and judge what was judged before"
@@ -7689,9 +7688,9 @@ def list_concerns(
     page = submission.link_page(split)
     for reason in submission.reasons:
         yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
-    for submitted, system in zip(submission.systems, graded.systems, strict=True):
+    for system in submission.systems:
         title = system.title if len(submission.systems) > 1 else submission.name
-        for warning in submitted.warnings:
+        for warning in system.warnings:
             if warning.is_misread:
                 yield Concern.ODD, LinkCell(title, page, warning._replace(file="").describe())
         for criterion in split.criteria:
@@ -7960,7 +7959,7 @@ def format_points(points: float | None) -> str:
 
 def render_split_text(submission: GradedSubmission, split: Split) -> str:
     systems = submission.systems
-    blocks = list(map(render_system, submission.submission.systems, systems))
+    blocks = list(map(render_system, systems))
     if len(systems) > 1:
         pairs = build_comparison_part(submission.differences)
         lines = ["", *describe_certainty(systems, split.measures, submission.differences)]
@@ -7974,11 +7973,11 @@ def render_split_text(submission: GradedSubmission, split: Split) -> str:
     return "\n".join(blocks)
 
 
-def render_system(submitted: SubmittedSystem, system: SplitSystem) -> str:
+def render_system(system: SplitSystem) -> str:
     answers = system.answers
     lines = [
-        render_title(escape_console(f"Evaluating: {submitted.file.file}")),
-        f"Loaded predictions for {submitted.n_loaded} questions",
+        render_title(escape_console(f"Evaluating: {system.file.file}")),
+        f"Loaded predictions for {system.n_loaded} questions",
         render_title("RETRIEVAL EVALUATION RESULTS"),
         f"Total Questions: {len(answers)}\n",
     ]
@@ -8858,7 +8857,7 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
     inputs = read_answer_inputs(options)
     scored = score_by_methods(inputs)
     is_all_judged = bool(options.criteria) and not options.methods
-    assignment = Assignment(list_requests(scored.study), options, is_needed=is_all_judged)
+    assignment = Assignment(functools.partial(list_requests, scored.study), options, is_all_judged)
     console.note(*dict.fromkeys(system.describe() for system in inputs.systems if system.reading))
     console.warn(*list_answer_notices(scored, assignment))
     if options.dry_run:
@@ -8968,7 +8967,7 @@ def explain_unjudged(scored: ScoredAnswers, outcomes: Outcomes, session: Session
     why_not = require_judgements(outcomes, session)
     if why_not and not options.unjudged:
         raise JudgeUnavailable(why_not)  # A file without scores would be no results.
-    if not (why_not or outcomes) and list_requests(scored.study):
+    if not (why_not or outcomes) and any(list_requests(scored.study)):
         return "no judge is named" if options.journal_only else f"{API_KEY} is not set"
     return why_not
 
@@ -9174,8 +9173,9 @@ def read_split_answers(name: str, problems: Problems) -> list[AnswerSystem]:
     systems = []
     for system in submission.systems:
         answers = []
-        for question in split.questions:
-            prediction = system.predict(question)
+        for answer in system.answers:
+            question = answer.question
+            prediction = answer.prediction
             item = Item(
                 id=question.question_id,
                 question=question.question,
@@ -10625,7 +10625,7 @@ def judge_summaries(options: SummaryOptions, console: Console) -> int:
         return plot_results(options.plot, console)
     study = read_summary_files(options)
     console.warn(*list_input_warnings(study.systems))
-    assignment = Assignment(list_requests(study), options, is_needed=True)
+    assignment = Assignment(functools.partial(list_requests, study), options, is_needed=True)
     if options.dry_run:
         return print_plan(assignment, console)
     with ask_model(assignment, console) as (outcomes, session):
@@ -11141,7 +11141,7 @@ def assign_answering(asked: Sequence[AskedItem], system: str, options: GenerateO
     for position, row in enumerate(asked if options.prompt else ()):
         texts = {"question": row.item.question, "sources": row.sources}
         requests.append(Request(system, row.item.id, position, options.prompt, texts))
-    return Assignment(requests, options, is_needed=True, activity="answering", noun="answers")
+    return Assignment(lambda: requests, options, is_needed=True, activity="answering", noun="answers")
 
 
 def collect_predictions(
@@ -11319,7 +11319,7 @@ def draft_questions(options: DraftOptions, console: Console) -> int:
     if options.dry_run:
         return print_plan(assignment, console)
     with ask_model(assignment, console) as (outcomes, session):
-        drafts, dropped, failures = collect_drafts(documents, assignment.requests, outcomes, session)
+        drafts, dropped, failures = collect_drafts(documents, assignment.list_requests(), outcomes, session)
         lines = [encode_json(draft) + b"\n" for draft in drafts.values()]
         output = OutputFile(options.out, lambda: lines)
         _, is_written = write_outputs([output] if drafts else [], console)
@@ -11360,7 +11360,7 @@ def assign_drafting(documents: Mapping[str, Sentences], options: DraftOptions) -
             texts |= {"number": str(number), "count": str(count)}
             # A draft has a kind where an answer has a system.
             requests.append(Request(kind, doc_id, len(requests), "draft", texts, number))
-    return Assignment(requests, options, is_needed=True, activity="drafting", noun="drafts")
+    return Assignment(lambda: requests, options, is_needed=True, activity="drafting", noun="drafts")
 
 
 def collect_drafts(
@@ -11698,7 +11698,7 @@ def ask_silently(
     if callable(judge):
         return ask_function(judge, study, bounds, get_arguments, options.repeats)
     # Without a judge, criteria would have no scores.
-    assignment = Assignment(list_requests(study), options, is_needed=bool(options.criteria))
+    assignment = Assignment(functools.partial(list_requests, study), options, bool(options.criteria))
     with ask_model(assignment, Console(None, None)) as (outcomes, session):
         if session.unavailable:
             raise JudgeUnavailable(session.unavailable)
@@ -11716,10 +11716,12 @@ def ask_function(
     n_repeats: int,
 ) -> tuple[Outcomes, Session]:
     name = getattr(judge, "__name__", type(judge).__name__)
+    answers = {system.title: system.answers for system in study.systems}
     answered: list[tuple[Request, Outcome]] = []
     for request in repeat_requests(list_requests(study), n_repeats):
         place = f"{name}: {request.system}, {request.item_id}"
-        score = call_function(judge, get_arguments(study.find_answer(request)), place, bounds)
+        arguments = get_arguments(answers[request.system][request.position])
+        score = call_function(judge, arguments, place, bounds)
         outcome = Failure("not judged by the function", asked=False)
         answered.append((request, outcome if score is None else Judgement(score, "")))
     return collect_outcomes(answered), Session(name, name, repeats=n_repeats)
