@@ -10,7 +10,7 @@ import evaluation
 import pytest
 
 from conftest import (
-    GPT_OSS,
+    LLAMA,
     JudgeWith,
     Outcome,
     Project,
@@ -355,7 +355,7 @@ OTHER_JUDGE = "not judged by the same model with the same prompt"
 @table(
     "arguments, scores, why",
     {
-        "another model": (["--model", GPT_OSS], [5] * 6, OTHER_JUDGE),
+        "another model": (["--model", LLAMA], [5] * 6, OTHER_JUDGE),
         "missing judgements": ([], [5, 5, 5, 5, 5, None], "judgements missing"),
         "not judged": (["--judge"], [5] * 6, "not measured now"),
     },

@@ -12,8 +12,7 @@ import httpx
 import pytest
 
 from conftest import (
-    GPT_OSS,
-    LLAMA,
+    JUDGE,
     RESULTS,
     Project,
     Serve,
@@ -218,8 +217,8 @@ def test_a_response_format_that_is_refused_under_groqs_path_is_left_out(small: P
     server = serve(lambda call: refusal if "response_format" in call.body else score_reply(4))
     outcome = small.run("dev", "--workers", "1")
     assert (judge_scores(outcome), outcome.code) == ({"q001": 4, "q002": 4}, 0)
-    assert formats(server) == [JSON_MODE, "none", "none"]
-    assert judge_block(outcome)["parameters_left_out"] == ["response_format"]
+    assert formats(server) == [SCHEMA, JSON_MODE, "none", "none"]
+    assert judge_block(outcome)["parameters_left_out"] == [SCHEMA, "response_format"]
 
 
 @table("path", {"a version": "/v1", "another version": "/api/paas/v4", "a version within": "/v1beta/openai"})
@@ -290,7 +289,7 @@ def store(small: Project, serve: Serve) -> Callable[[list[Stored]], GroqServer]:
     def store(stored: list[Stored]) -> GroqServer:
         entries = {}
         server = serve(score_reply(1))
-        for model in (LLAMA, GPT_OSS, BIG, "own"):
+        for model in (JUDGE, BIG, "own"):
             small.run("dev", "--model", model)
             entries[model] = sorted(journal_entries(small), key=lambda entry: str(entry["question_id"]))
             (small.folder / "dev_judgements.jsonl").unlink()
@@ -310,14 +309,13 @@ def store(small: Project, serve: Serve) -> Callable[[list[Stored]], GroqServer]:
 
 
 WITHOUT_KEY: dict[str, tuple[list[Stored], str, list[int], str]] = {  # lines, options, scores, model
-    "version 2": ([("", LLAMA, BOTH, 4)], "", [4, 4], LLAMA),
-    "another endpoint": ([(A, LLAMA, BOTH, 4)], "", [4, 4], LLAMA),
-    "several endpoints": ([(A, LLAMA, FIRST, 4), (B, LLAMA, SECOND, 5)], "", [4, 5], LLAMA),
+    "version 2": ([("", JUDGE, BOTH, 4)], "", [4, 4], JUDGE),
+    "another endpoint": ([(A, JUDGE, BOTH, 4)], "", [4, 4], JUDGE),
+    "several endpoints": ([(A, JUDGE, FIRST, 4), (B, JUDGE, SECOND, 5)], "", [4, 5], JUDGE),
     "the first reply": ([("", BIG, FIRST, 4), (A, BIG, SECOND, 2), (B, BIG, FIRST, 5)], "", [4, 2], BIG),
-    "the last model": ([(A, LLAMA, BOTH, 5), (A, BIG, FIRST, 2)], "", [2, 0], BIG),
+    "the last model": ([(A, JUDGE, BOTH, 5), (A, BIG, FIRST, 2)], "", [2, 0], BIG),
     "an unknown model": ([(GROQ, "own", BOTH, 2)], "", [2, 2], "own"),
-    "the successor": ([(A, GPT_OSS, BOTH, 3)], "", [3, 3], GPT_OSS),
-    "the named model": ([(A, LLAMA, BOTH, 4), (B, BIG, BOTH, 5)], f"--model {LLAMA}", [4, 4], LLAMA),
+    "the named model": ([(A, JUDGE, BOTH, 4), (B, BIG, BOTH, 5)], f"--model {JUDGE}", [4, 4], JUDGE),
 }
 
 
@@ -337,7 +335,7 @@ def test_without_a_key_the_journal_answers_for_its_last_model(
     outcome = small.run("dev", *options.split())
     assert [*judge_scores(outcome).values()] == scores
     note = f"The judgements are by {judge}: the journal's last reply is by it."
-    assert (note in outcome.err) == (judge != LLAMA)
+    assert (note in outcome.err) == (judge != JUDGE)
     hint = "warning: set GROQ_API_KEY for the remaining 1 of 2 judgements"
     assert (hint in outcome.err) == (0 in scores)
     assert f"With {judge}:\n" in small.run("dev", "--dry-run", *options.split()).out
@@ -348,7 +346,7 @@ def test_without_a_key_the_journal_answers_for_its_last_model(
 WITH_KEY: dict[str, tuple[list[Stored], list[int], list[str], str]] = {  # scores, models that are asked
     "of last time": ([(TODAY, BIG, BOTH, 4)], [4, 4], [], BIG),
     "goes on": ([(TODAY, BIG, SECOND, 4)], [1, 4], [BIG], BIG),
-    "the last one": ([(TODAY, LLAMA, BOTH, 3), (TODAY, BIG, FIRST, 4)], [4, 1], [BIG], BIG),
+    "the last one": ([(TODAY, JUDGE, BOTH, 3), (TODAY, BIG, FIRST, 4)], [4, 1], [BIG], BIG),
     "elsewhere": ([(A, BIG, BOTH, 4)], [1, 1], [BIG, BIG], BIG),
 }
 
@@ -416,7 +414,7 @@ def test_answers_are_judged_by_the_model_of_the_last_reply(small: Project, serve
     small.run(*command)
     judged = small.run(*command, "--model", BIG)
     again = small.run(*command)
-    assert [call.body["model"] for call in server.calls] == [LLAMA, BIG]
+    assert [call.body["model"] for call in server.calls] == [JUDGE, BIG]
     assert f"The judgements are by {BIG}: the journal's last reply is by it." in again.err
     without_key = small.run(*command, GROQ_API_KEY="", GROQ_BASE_URL="")
     assert (again.out, without_key.out, without_key.code) == (judged.out, judged.out, 0)
