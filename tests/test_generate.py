@@ -223,7 +223,7 @@ def test_a_model_that_is_gone(lamps: Project, serve: Serve) -> None:
     outcome = generate(lamps, "llm", "--model", JUDGE)
     assert (outcome.code, outcome.out) == (3, "")
     gone = f"the model {JUDGE} is not available: The model `{JUDGE}` does not exist"
-    assert mentions(outcome.err, f"error: no results were written: {gone}")
+    assert mentions(outcome.err, f"error: no results were written: {gone}", "(name another one with --model)")
 
 
 def test_a_dry_run_shows_the_price(lamps: Project, serve: Serve) -> None:
