@@ -54,8 +54,9 @@ REFERENCE_NUMBERS = Path(__file__).with_name("reference_numbers.json")
 KEY = "gsk_loopback0123456789"
 QUESTIONS_FILE = "NLP Project Data/dev_final_jsonl.txt"
 RESULTS = "dev_evaluation.json"
-LLAMA = "llama-3.1-8b-instant"  # the default judge: JSON mode
+LLAMA = "llama-3.1-8b-instant"  # JSON mode
 GPT_OSS = "openai/gpt-oss-20b"  # has strict schemas
+JUDGE = GPT_OSS  # the default judge
 NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # nothing is encrypted, and reading them takes long
 SCALE = {str(level): f"level {level}" for level in range(1, 6)}
 

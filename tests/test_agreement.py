@@ -21,7 +21,7 @@ from scipy.stats import t as student_t
 
 from conftest import (
     FIRST_SEED,
-    GPT_OSS,
+    JUDGE,
     LLAMA,
     RESULTS,
     SCALE,
@@ -421,7 +421,7 @@ def test_the_sheet_and_the_results_of_a_split(small: Project, judge_with: JudgeW
         sheet.writerows(rows)
     assert small.run("agreement", RESULTS, "--human", "dev_labels.csv").code == 0
     [judge] = small.read("agreement.json")["people"]["judges"]
-    assert (judge["judge"], judge["items"], judge["accuracy"], judge["too_strict"]) == (LLAMA, 2, 0.5, 1)
+    assert (judge["judge"], judge["items"], judge["accuracy"], judge["too_strict"]) == (JUDGE, 2, 0.5, 1)
 
 
 @table("words", {"words": "yes no no yes", "capitals": "True FALSE False true", "numbers": "1 0 0.0 1"})
@@ -866,7 +866,7 @@ def test_a_class_is_compared_with_its_label_sheet(small: Project, judge_with: Ju
     assert (outcome.code, outcome.err) == (0, [])
     results = small.read("agreement.json")
     [judge] = results["people"]["judges"]
-    assert [row["judge"] for row in results["judges"]] == [LLAMA]
+    assert [row["judge"] for row in results["judges"]] == [JUDGE]
     assert (judge["items"], judge["ratings"], judge["too_kind"]) == (3, 3, 1)
 
 
@@ -892,7 +892,7 @@ def test_each_repeat_is_a_rater(project: Project, judge_with: JudgeWith, small: 
     small.run("dev", "--repeats", "2")
     assert small.run("agreement", RESULTS).code == 0
     results = small.read("agreement.json")
-    assert [row["judge"] for row in results["judges"]] == [f"{LLAMA} #1", f"{LLAMA} #2"]
+    assert [row["judge"] for row in results["judges"]] == [f"{JUDGE} #1", f"{JUDGE} #2"]
     [pair] = results["all"]["pairs"]
     assert (pair["items"], pair["agreement"], pair["agreement_within_1"]) == (2, 0.5, 0.5)
 
@@ -973,7 +973,7 @@ def test_repeats_and_own_criteria_of_answers(project: Project, serve: Serve) -> 
     assert project.run(*command, "--criteria", "polite=Is it?").code == 0
     assert project.run("agreement", "log_answers.json").code == 0
     results = project.read("agreement.json")
-    assert [row["judge"] for row in results["judges"]] == [f"{LLAMA} #1", f"{LLAMA} #2"]
+    assert [row["judge"] for row in results["judges"]] == [f"{JUDGE} #1", f"{JUDGE} #2"]
     assert (results["compared"], results["all"]["pairs"][0]["items"]) == ("correct", 3)
     assert results["all"]["pairs"][0]["agreement"] == 0
     polite = results["criteria"]["polite"]
@@ -1037,7 +1037,7 @@ def test_disagreements_in_a_class_say_whose_answer_it_is(project: Project, serve
     grade_class(project, serve)
     shutil.copytree(project.folder / "dev_graded", project.folder / "first/dev_graded")
     serve(score_reply(5))
-    assert project.run("dev", "--submissions", "in/*", "--model", GPT_OSS).code == 0
+    assert project.run("dev", "--submissions", "in/*", "--model", LLAMA).code == 0
     project.run("agreement", "first/dev_graded/*/dev_evaluation.json", "dev_graded/*/dev_evaluation.json")
     found = {row["system"] for row in project.read("agreement.json")["disagreements"]}
     assert found == {"one/final", "three/final"}
@@ -1079,22 +1079,22 @@ def test_people_use_the_words_of_a_criterion(
 def test_answers_that_are_judged_by_own_criteria_alone(project: Project, serve: Serve) -> None:
     project.write("log.json", [{"question": f"Q{n}?", "answer": f"A{n}."} for n in range(3)])
     serve(completion('{"rationale": "So.", "decision": "yes"}'))
-    for model in (LLAMA, GPT_OSS):
+    for model in (JUDGE, LLAMA):
         command = ("answers", "log.json", "--criteria", "direct=Is it?", "--model", model, "--out", model)
         assert project.run(*command).code == 0
-    outcome = project.run("agreement", "--quiet", f"{LLAMA}/*.json", f"{GPT_OSS}/*.json")
+    outcome = project.run("agreement", "--quiet", f"{JUDGE}/*.json", f"{LLAMA}/*.json")
     assert (outcome.code, outcome.err) == (0, [])
     assert project.read("agreement.json")["all"]["items_of_all"] == 3
 
 
 def test_a_judge_as_a_model_and_as_the_name_of_a_file_is_one_rater(project: Project) -> None:
     files = {
-        "one": {**answers("yes", "no"), "judge_model": GPT_OSS},
+        "one": {**answers("yes", "no"), "judge_model": JUDGE},
         "two__judge-openai-gpt-oss-20b": answers(..., ..., "yes"),
         "other__judge-x": answers("yes", "yes", "yes"),
     }
     outcome, results = agree(project, files, *(f"{name}.json" for name in files))
-    assert (outcome.code, [row["judge"] for row in results["judges"]]) == (0, [GPT_OSS, "x"])
+    assert (outcome.code, [row["judge"] for row in results["judges"]]) == (0, [JUDGE, "x"])
     assert results["all"]["items_of_all"] == 3
 
 

@@ -82,7 +82,7 @@ simple  0.571 [0.306, 0.818]                n/a                   n/a           
 strong  1.000 [0.560, 1.000]  4.00 [2.45, 5.00]  1.000 [0.560, 1.000]  0.900 [0.631, 1.000]
 
 95 % intervals in brackets, by 7 gold documents.
-Answer|judge:llama-3.1-8b-instant|repeats:1|prompt:PROMPT|v:VERSION
+Answer|judge:openai/gpt-oss-20b|repeats:1|prompt:PROMPT|v:VERSION
 
 --- PAIRED DIFFERENCES (sign flips over documents, adjusted for the pairs of a measure) ---
 Pair             Measure     n               Difference  p (adj.)  Verdict

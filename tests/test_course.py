@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from conftest import (
-    GPT_OSS,
+    JUDGE,
     LLAMA,
     RESULTS,
     JudgeWith,
@@ -214,7 +214,7 @@ def change_judge(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
             "in/third/better": [5, 5],
         }
     )
-    return ("--model", GPT_OSS)
+    return ("--model", LLAMA)
 
 
 def decide(project: Project, _: JudgeWith) -> tuple[str, ...]:
@@ -431,7 +431,7 @@ def test_previous_points_are_the_last_that_differ(graded: Project) -> None:
 
 def test_points_stay_if_nothing_can_be_judged(graded: Project, serve: Serve) -> None:
     serve(error(401, "invalid_api_key", "Invalid API Key"))
-    assert grade(graded, "--model", GPT_OSS).code == 3
+    assert grade(graded, "--model", LLAMA).code == 3
     assert read_grades(graded)["one"][0] == "80.0"
     outcome = grade(graded)
     assert (outcome.code, differ(outcome), read_previous(graded)["one"]) == (0, [], "")
@@ -471,13 +471,13 @@ def test_without_rubrics_points_are_of_f1(course: Project, serve: Serve) -> None
 
 
 def test_a_model_without_a_key_must_be_in_the_journal(graded: Project) -> None:
-    command = ("dev", "--submissions", "in/*", "--model", GPT_OSS)
+    command = ("dev", "--submissions", "in/*", "--model", LLAMA)
     before = graded.files()
     outcome = graded.run(*command, GROQ_API_KEY="")
     assert mentions(outcome.err, "error: no results were written: no answer is judged: set GROQ_API_KEY")
     assert (outcome.code, graded.files()) == (3, before)
     assert graded.run(*command, "--dry-run", GROQ_API_KEY="").code == 0
-    assert graded.run("dev", "--submissions", "in/*", "--model", LLAMA, GROQ_API_KEY="").code == 0
+    assert graded.run("dev", "--submissions", "in/*", "--model", JUDGE, GROQ_API_KEY="").code == 0
 
 
 def test_no_points_while_any_system_lacks_judgements(course: Project, judge_with: JudgeWith) -> None:
@@ -510,7 +510,7 @@ def test_a_second_opinion_goes_to_another_folder(graded: Project, judge_with: Ju
     """Nothing of the first one changes but the journal, and `agreement` reads both."""
     before = graded.files()
     change_judge(graded, judge_with)
-    outcome = grade(graded, "--model", GPT_OSS, "--out", "second/opinion", "--report", "html")
+    outcome = grade(graded, "--model", LLAMA, "--out", "second/opinion", "--report", "html")
     assert (outcome.code, differ(outcome)) == (0, [])
     after = graded.files()
     assert [name for name, content in before.items() if after[name] != content] == ["dev_judgements.jsonl"]
@@ -519,7 +519,7 @@ def test_a_second_opinion_goes_to_another_folder(graded: Project, judge_with: Ju
     assert new == sorted(f"second/opinion/{name}" for name in boards)
     for name in ("dev_leaderboard.html", "dev_grades.csv"):
         assert "second/" not in text_of(graded, f"second/opinion/{name}")  # links are relative to it
-    again = grade(graded, "--out", "second/opinion")
+    again = grade(graded, "--model", LLAMA, "--out", "second/opinion")
     assert (again.code, read_table(graded, "second/opinion/dev_grades.csv")[1]["points"]) == (0, "85.0")
     pattern = f"dev_graded/*/{RESULTS}"
     assert graded.run("agreement", pattern, f"second/opinion/{pattern}").code == 0
@@ -530,7 +530,7 @@ def test_another_folder_begins_with_the_judge_of_this_one(graded: Project) -> No
     outcome = graded.run("dev", "--submissions", "in/one", "--out", "trial", GROQ_API_KEY="")
     assert (outcome.code, read_table(graded, "trial/dev_grades.csv")[0]["points"]) == (0, "80.0")
     [row] = read_table(graded, "trial/dev_grades.csv")
-    assert (row["submission"], row["judge"]) == ("one", LLAMA)
+    assert (row["submission"], row["judge"]) == ("one", JUDGE)
 
 
 def test_one_submission_in_another_folder(small: Project) -> None:

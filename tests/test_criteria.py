@@ -14,7 +14,7 @@ import pytest
 
 from conftest import (
     FAILED_CALL,
-    LLAMA,
+    JUDGE,
     QUESTIONS_FILE,
     Project,
     Serve,
@@ -188,7 +188,7 @@ def test_dry_run_counts_a_call_for_each_criterion(three: Project, serve: Serve) 
 )
 def test_from_python(three: Project, serve: Serve, criteria: Any, n_own: int) -> None:
     serve(judge)
-    results = evaluation.grade("dev", judge=LLAMA, criteria=criteria)
+    results = evaluation.grade("dev", judge=JUDGE, criteria=criteria)
     scores = {
         "brevity_score": [2, 2, 1],
         "polite_score": [1, 0, 0],

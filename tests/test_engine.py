@@ -23,7 +23,7 @@ import evaluation
 import pytest
 
 from conftest import (
-    LLAMA,
+    JUDGE,
     RESULTS,
     Project,
     Serve,
@@ -424,7 +424,7 @@ def test_entry_of_the_journal(small: Project, serve: Serve) -> None:
         "question_id": "q001",
         "repeat": 0,
         "reply": '{"rationale": "Right.", "score": 4}',
-        "model": LLAMA,
+        "model": JUDGE,
         "endpoint": f"{server.url}/openai/v1",
         "fingerprint": "fp_loopback",
         "usage": {"prompt": 100, "completion": 20, "cached": 0},
@@ -442,7 +442,7 @@ def test_second_run_sends_nothing_and_writes_the_same_bytes(small: Project, serv
     two = small.run()
     assert (server.calls, small.files()) == ([], written)
     assert (two.out, two.code) == (one.out, 0)
-    assert two.err == [f"Judge: {LLAMA}, 2 judgements from the journal"]
+    assert two.err == [f"Judge: {JUDGE}, 2 judgements from the journal"]
 
 
 def test_line_that_is_torn_anywhere_is_repaired(small: Project, serve: Serve) -> None:

@@ -16,7 +16,7 @@ import evaluation
 import numpy as np
 import pytest
 
-from conftest import LLAMA, JudgeWith, Project, Serve, mean_interval, posix_only, question, table
+from conftest import JUDGE, JudgeWith, Project, Serve, mean_interval, posix_only, question, table
 from groq_server import completion, error, score_reply
 
 JOURNAL = "dev_judgements.jsonl"
@@ -184,7 +184,7 @@ def test_a_journal_in_use(small: Project, serve: Serve) -> None:
         fcntl.flock(stream, fcntl.LOCK_EX)
         in_use = "dev_judgements.jsonl is in use by another run: wait until it has ended"
         with pytest.raises(evaluation.InputError, match=f"^{re.escape(in_use)}$"):
-            evaluation.grade("dev", judge=LLAMA)
+            evaluation.grade("dev", judge=JUDGE)
 
 
 def test_systems_and_judges_that_are_none(both: Project) -> None:
@@ -393,9 +393,9 @@ def test_criteria_are_judged_alone_unless_methods_are_named(project: Project, se
     """As the command does: one call for each answer that is not blank."""
     server = serve(completion(json.dumps({"rationale": "It is.", "decision": "yes"})))
     polite = {"polite": "Is it polite?"}
-    results = evaluation.grade_answers(ROWS, criteria=polite, judge=LLAMA)
+    results = evaluation.grade_answers(ROWS, criteria=polite, judge=JUDGE)
     assert means_of(results).keys() == {"polite"}
-    results = evaluation.grade_answers(ROWS, methods=["exact"], criteria=polite, judge=LLAMA)
+    results = evaluation.grade_answers(ROWS, methods=["exact"], criteria=polite, judge=JUDGE)
     assert means_of(results).keys() == {"exact", "polite"}
     assert len(server.calls) == 2
 
@@ -413,7 +413,7 @@ def test_a_judge_of_the_best_systems_alone(project: Project) -> None:
 def test_rows_say_which_criterion_failed(project: Project, serve: Serve) -> None:
     serve(completion("I cannot say."))
     rows = [*ROWS, {"question": "Why?", "gold": "So", "answer": "So"}]
-    chosen: dict[str, Any] = {"criteria": {"polite": "Is it polite?"}, "judge": LLAMA}
+    chosen: dict[str, Any] = {"criteria": {"polite": "Is it polite?"}, "judge": JUDGE}
     failures = [row["failure"] for row in evaluation.grade_answers(rows, **chosen).rows()]
     assert [text is None for text in failures] == [False, False, True, False]
     results = evaluation.grade_answers(rows, methods=["llm_judge"], **chosen)
@@ -481,11 +481,11 @@ def test_a_model_judges_rows_by_criteria_without_gold_answers(project: Project, 
     chosen: dict[str, Any] = {"methods": (), "criteria": {"short": "Is it short?"}}
     (project.folder / "notes").mkdir()
     for _ in range(2):  # the second time the journal has all
-        results = evaluation.grade_answers(rows, judge=LLAMA, folder="notes", **chosen)
+        results = evaluation.grade_answers(rows, judge=JUDGE, folder="notes", **chosen)
         assert means_of(results)["short"] == 1
     assert len(server.calls) == 2
     assert list(project.files()) == ["notes/answers_judgements.jsonl"]
-    evaluation.grade_answers({"log": rows}, judge=LLAMA, folder="notes", **chosen)
+    evaluation.grade_answers({"log": rows}, judge=JUDGE, folder="notes", **chosen)
     assert "notes/log_judgements.jsonl" in project.files()
 
 

@@ -174,43 +174,46 @@ def judged(prompt: str, more: str = "") -> Run:
 ALL_KINDS = (
     "precise_fact_retrieval numeric_precision comparison analysis false_premise unanswerable_from_source"
 )
+JSON_MODE = f"--model {LLAMA}"
 STRICT = f"--model {GPT_OSS}"
 CRITERIA_OPTIONS = "--criteria polite=Polite? criteria.json"
 GENERATE = "generate dev --overwrite --pipeline"
 
 RUNS = {
-    "split, JSON mode": Run("rubric", f"dev --model {LLAMA}"),
+    "split, JSON mode": Run("rubric", f"dev {JSON_MODE}"),
     "split, strict schema": Run("rubric", f"dev {STRICT}"),
     "split, larger model": Run("rubric", "dev --model openai/gpt-oss-120b"),
     "split, model local": Run("rubric", "dev --model local"),
     "split, unknown model": Run("rubric", "dev --model some/other-model"),
-    "split, support, JSON mode": Run("support", "dev --criteria support"),
+    "split, support, JSON mode": Run("support", f"dev --criteria support {JSON_MODE}"),
     "split, support, strict schema": Run("support", f"dev --criteria support {STRICT}"),
-    "split, criteria, JSON mode": Run("criteria", f"dev {CRITERIA_OPTIONS}"),
+    "split, criteria, JSON mode": Run("criteria", f"dev {CRITERIA_OPTIONS} {JSON_MODE}"),
     "split, criteria, strict schema": Run("criteria", f"dev {CRITERIA_OPTIONS} {STRICT}"),
-    "answers, criteria, JSON mode": Run("criteria", f"answers log.json {CRITERIA_OPTIONS}"),
+    "answers, criteria, JSON mode": Run("criteria", f"answers log.json {CRITERIA_OPTIONS} {JSON_MODE}"),
     "answers, criteria, strict schema": Run("criteria", f"answers log.json {CRITERIA_OPTIONS} {STRICT}"),
-    "submissions": Run("rubric", "dev --submissions team1 team2"),
-    "answers, verdict, JSON mode": judged("verdict"),
+    "submissions": Run("rubric", f"dev --submissions team1 team2 {JSON_MODE}"),
+    "answers, verdict, JSON mode": judged("verdict", JSON_MODE),
     "answers, verdict, strict schema": judged("verdict", STRICT),
-    "answers, verdict, formulas": judged("verdict", "--normalize formula"),
-    "answers, fraction, JSON mode": judged("fraction"),
+    "answers, verdict, formulas": judged("verdict", f"--normalize formula {JSON_MODE}"),
+    "answers, fraction, JSON mode": judged("fraction", JSON_MODE),
     "answers, fraction, strict schema": judged("fraction", STRICT),
-    "answers, quality, JSON mode": judged("quality"),
+    "answers, quality, JSON mode": judged("quality", JSON_MODE),
     "answers, quality, strict schema": judged("quality", STRICT),
-    "answers, reference check": judged("fraction", "--columns prediction=gold"),
-    "answers, several files": Run("verdict", "answers chat.json second.jsonl --method exact llm_judge"),
-    "answers of a split": Run("verdict", "answers dev --method llm_judge"),
-    "summaries, JSON mode": Run("summary", "summaries"),
-    "summaries, strict schema": Run("summary", f"summaries {STRICT}"),
-    "generate llm, JSON mode": Run("answer", f"{GENERATE} llm"),
-    "generate llm, strict schema": Run("answer", f"{GENERATE} llm --model {GPT_OSS}"),
-    "generate rag, JSON mode": Run("cited answer", f"{GENERATE} rag"),
-    "generate rag, strict schema": Run("cited answer", f"{GENERATE} rag --model {GPT_OSS} --top-k 1"),
-    "generate rag, several models": Run(
-        "cited answer", f"{GENERATE} rag --model {LLAMA}; {GENERATE} rag --model some/other-model"
+    "answers, reference check": judged("fraction", f"--columns prediction=gold {JSON_MODE}"),
+    "answers, several files": Run(
+        "verdict", f"answers chat.json second.jsonl --method exact llm_judge {JSON_MODE}"
     ),
-    "questions, JSON mode": Run("draft", f"questions --per-document 6 --kinds {ALL_KINDS}"),
+    "answers of a split": Run("verdict", f"answers dev --method llm_judge {JSON_MODE}"),
+    "summaries, JSON mode": Run("summary", f"summaries {JSON_MODE}"),
+    "summaries, strict schema": Run("summary", f"summaries {STRICT}"),
+    "generate llm, JSON mode": Run("answer", f"{GENERATE} llm {JSON_MODE}"),
+    "generate llm, strict schema": Run("answer", f"{GENERATE} llm {STRICT}"),
+    "generate rag, JSON mode": Run("cited answer", f"{GENERATE} rag {JSON_MODE}"),
+    "generate rag, strict schema": Run("cited answer", f"{GENERATE} rag {STRICT} --top-k 1"),
+    "generate rag, several models": Run(
+        "cited answer", f"{GENERATE} rag {JSON_MODE}; {GENERATE} rag --model some/other-model"
+    ),
+    "questions, JSON mode": Run("draft", f"questions --per-document 6 --kinds {ALL_KINDS} {JSON_MODE}"),
     "questions, strict schema": Run("draft", f"questions --documents lamp {STRICT}"),
 }
 NAMES = {name: name for name in RUNS}
@@ -245,3 +248,17 @@ def test_requests_and_keys_are_those_of_version_2_whose_journal_answers_without_
     stored = keys_in(project)
     assert run_stored(project, name, GROQ_API_KEY="").code == 0
     assert keys_in(project) == stored
+
+
+@table("name", {name: name for name in STORED["batches"]})
+def test_notes_on_batches_of_version_5_keep_no_reply_from_counting(
+    name: str, project: Project, serve: Serve
+) -> None:
+    server = serve(reply_to(name))
+    assert run_stored(project, name).code == 0
+    n_calls = len(server.calls)
+    [(path, notes)] = STORED["batches"][name].items()
+    project.write(path, json_lines(*notes) + project.files()[path].decode())
+    outcome = run_stored(project, name)
+    assert (outcome.code, len(server.calls)) == (0, n_calls)
+    assert f"warning: {path}: unreadable lines: 2" in outcome.err

@@ -12,7 +12,7 @@ from unittest.mock import ANY
 import pytest
 
 from conftest import (
-    LLAMA,
+    JUDGE,
     README,
     Project,
     Serve,
@@ -51,7 +51,7 @@ def test_without_a_key_the_journal_gives_all_grades(four: Project, serve: Serve)
     again = four.run(GROQ_API_KEY="")
     assert (again.code, len(server.calls)) == (0, 4)
     assert (four.files(), again.out) == (before, judged.out)
-    assert again.err == [f"Judge: {LLAMA}, 4 judgements from the journal"]
+    assert again.err == [f"Judge: {JUDGE}, 4 judgements from the journal"]
 
 
 def test_without_a_key_missing_grades_count_0(four: Project, serve: Serve) -> None:
@@ -114,24 +114,24 @@ def test_a_run_without_the_judge_loses_no_grade(four: Project, serve: Serve) -> 
 
 
 def test_judging_ends_before_it_costs_more(four: Project, serve: Serve) -> None:
-    server = serve(completion(SCORE, prompt_tokens=2_000_000, completion_tokens=0))  # 0.10 dollars each
-    outcome = four.run("dev", "--max-usd", "0.25", "--workers", "1")
+    server = serve(completion(SCORE, prompt_tokens=2_000_000, completion_tokens=0))  # 0.15 dollars each
+    outcome = four.run("dev", "--max-usd", "0.4", "--workers", "1")
     assert (outcome.code, len(server.calls)) == (3, 2)
-    assert mentions(outcome.err, f"error: judging ended early: $0.2000 are spent; {EXCEEDS}")
+    assert mentions(outcome.err, f"error: judging ended early: $0.3000 are spent; {EXCEEDS}")
     assert len(journal_entries(four)) == 2
     assert four.run("dev", "--max-usd", "1").code == 0
     assert len(server.calls) == 4
 
 
-@table("completion_tokens", {"all that a reply may have": 160, "an eighth of it": 20})
+@table("completion_tokens", {"all that a reply may have": 600, "an eighth of it": 75})
 def test_what_is_spent_and_in_flight_stays_below_the_limit(
     project: Project, serve: Serve, completion_tokens: int
 ) -> None:
     """128 workers use up what there is but for less than the most that the next call may cost."""
     write_many(project, 300)
     reply = completion(SCORE, prompt_tokens=150, completion_tokens=completion_tokens)
-    cost_usd = (150 * 0.05 + completion_tokens * 0.08) / 1e6
-    most_usd = (1.05 * 150 * 0.05 + 160 * 0.08) / 1e6 * 1.01  # the text of a prompt varies by a letter
+    cost_usd = (150 * 0.075 + completion_tokens * 0.30) / 1e6
+    most_usd = (1.05 * 150 * 0.075 + 600 * 0.30) / 1e6 * 1.01  # the text of a prompt varies by a letter
     limit_usd = 200.5 * cost_usd
     server = serve(reply, latency_s=0.05)
     outcome = project.run("dev", "--workers", "128", "--max-usd", str(limit_usd))
@@ -157,10 +157,10 @@ def test_answers_of_many_tokens_cost_no_more_than_the_limit(project: Project, se
     write_many(project, 12)
     rows = {f"q{n + 1:03d}": {"answer": f"{EMOJI} {n}"} for n in range(12)}
     project.predictions("strong", rows)
-    server = serve(lambda call: completion(SCORE, prompt_tokens=count_bytes(call), completion_tokens=160))
-    limit_usd = 2.9 * (2200 * 0.05 + 160 * 0.08) / 1e6
+    server = serve(lambda call: completion(SCORE, prompt_tokens=count_bytes(call), completion_tokens=600))
+    limit_usd = 2.9 * (2200 * 0.075 + 600 * 0.30) / 1e6
     outcome = project.run("dev", "--max-usd", f"{limit_usd:.6f}")
-    spent_usd = sum(count_bytes(call) * 0.05 + 160 * 0.08 for call in server.calls) / 1e6
+    spent_usd = sum(count_bytes(call) * 0.075 + 600 * 0.30 for call in server.calls) / 1e6
     assert 0 < spent_usd <= limit_usd
     assert mentions(outcome.err, f"error: judging ended early: ${spent_usd:.4f} are spent; {EXCEEDS}")
     assert (outcome.code, len(journal_entries(project))) == (3, len(server.calls))
@@ -185,12 +185,12 @@ def test_budget_ends_judging_before_anything_is_sent(
 
 def test_the_judge_and_its_judgements_are_named_once(four: Project, serve: Serve) -> None:
     serve(score_reply(3))
-    assert [line for line in four.run().err if LLAMA in line] == [ANY]
-    assert four.run().err == [f"Judge: {LLAMA}, 4 judgements from the journal"]
+    assert [line for line in four.run().err if JUDGE in line] == [ANY]
+    assert four.run().err == [f"Judge: {JUDGE}, 4 judgements from the journal"]
     keep_lines(four, 3)
     outcome = four.run(GROQ_API_KEY="")
-    assert f"Judge: {LLAMA}, 3 judgements from the journal" in outcome.err
-    assert mentions(four.run().err, f"Judge: {LLAMA}, 4 judgements; 1 calls, 0 retries, 0 ")
+    assert f"Judge: {JUDGE}, 3 judgements from the journal" in outcome.err
+    assert mentions(four.run().err, f"Judge: {JUDGE}, 4 judgements; 1 calls, 0 retries, 0 ")
     assert four.run("dev", "--judge").err == []
 
 
@@ -208,12 +208,12 @@ def test_stored_replies_that_are_none_are_missing_and_asked_for_again(four: Proj
     server = serve(score_reply(2))
     outcome = four.run()
     assert (sorted(judge_scores(outcome).values()), len(server.calls)) == ([2, 2, 3, 3], 2)
-    assert four.run().err == [f"Judge: {LLAMA}, 4 judgements from the journal"]
+    assert four.run().err == [f"Judge: {JUDGE}, 4 judgements from the journal"]
 
 
 def test_quiet_leaves_warnings_only(four: Project, serve: Serve) -> None:
     serve(score_reply(3))
-    assert mentions(four.run().err, f"Judge: {LLAMA}, 4 judgements; 4 calls")
+    assert mentions(four.run().err, f"Judge: {JUDGE}, 4 judgements; 4 calls")
     assert four.run("dev", "--quiet").err == []
     four.questions(question("d0", rubric={}), question("d1"))
     err = four.run("dev", "--quiet").err

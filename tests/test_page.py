@@ -205,7 +205,7 @@ def test_sections_and_a_question(four: Project, judge_with: JudgeWith, open_page
     judge_with({"simple": [3], "strong": [None]})
     four.run(*JUDGE_BOTH)
     page = open_page()
-    judged = r"Judge llama-3.1-8b-instant"
+    judged = r"Judge openai/gpt-oss-20b"
     assert re.fullmatch(f"{judged} Questions 1 Systems 2 Warnings 1", read_facts(page.locator("h1 + dl")))
     systems = page.get_by_role("table", name="Systems").first
     _, *names = [text.partition("\n")[0] for text in systems.locator("thead th").all_inner_texts()]

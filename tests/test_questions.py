@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from conftest import (
-    LLAMA,
+    JUDGE,
     Outcome,
     Project,
     Serve,
@@ -101,7 +101,7 @@ def test_a_drafted_question(lamps: Project, serve: Serve) -> None:
         },
         "synthetic": True,
         "reviewed": False,
-        "model": LLAMA,
+        "model": JUDGE,
     }
 
 
@@ -156,9 +156,9 @@ def test_documents_are_selected_by_pattern(both: Project, serve: Serve, pattern:
 
 
 def test_plain_texts_and_long_documents_are_left_out(both: Project) -> None:
-    """A document has four characters for each of four fifths of 6,000 tokens, less 610 for the reply."""
+    """A document has four characters for each of four fifths of 8,000 tokens, less 1,050 for the reply."""
     both.write("corpus/notes/bees.txt", "Bees dance.")
-    both.documents(document("long", "x" * (4 * 4190 - 3)), document("fits", "x" * (4 * 4190 - 4)))
+    both.documents(document("long", "x" * (4 * 5350 - 3)), document("fits", "x" * (4 * 5350 - 4)))
     outcome = draft(both, "--dry-run")
     reason = "left out: documents without sentences, or longer than a minute's tokens allow"
     assert mentions(outcome.err, f"corpus: {reason}: long, notes/bees")

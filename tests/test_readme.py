@@ -85,6 +85,8 @@ def test_every_command_runs(clone: Project, serve: Serve, monkeypatch: pytest.Mo
         if line.startswith("cp "):
             shutil.copy(*(clone.folder / name for name in line.split()[1:]))
             continue
+        if "--model" in line:  # the lines below it name none: that of these replies
+            (clone.folder / "dev_judgements.jsonl").unlink(missing_ok=True)
         monkeypatch.chdir(clone.folder / "tests/samples" if line.startswith(IN_SAMPLES) else clone.folder)
         words = line.removeprefix(SERVER).removeprefix("python evaluation.py ")
         if line.startswith(IN_SAMPLES):

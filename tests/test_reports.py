@@ -10,7 +10,7 @@ import re
 import evaluation
 import pytest
 
-from conftest import JudgeWith, Outcome, Project, Serve, document, mentions, pasted, question, table
+from conftest import JUDGE, JudgeWith, Outcome, Project, Serve, document, mentions, pasted, question, table
 from groq_server import Call, Reply, score_reply
 
 RESULTS = "dev_evaluation.json"
@@ -126,7 +126,7 @@ def test_markdown(hostile: Project) -> None:
     assert mentions(lines, "judging failed: q4 (1 in all, each counts 0), e.g. no score in ")
     assert "- strong: Flagged =cmd\\|' /C calc'!A0 (score-like, role-like): 3" in lines
     run = outcome.results["strong"]["run"]
-    judge = f"judge:llama-3.1-8b-instant\\|repeats:1\\|prompt:{run['prompt_hash'][:8]}"
+    judge = f"judge:{JUDGE}\\|repeats:1\\|prompt:{run['prompt_hash'][:8]}"
     assert f"- Answer\\|{judge}\\|v:{evaluation.VERSION}" in lines
     assert outcome.code == 3
 
@@ -135,7 +135,7 @@ def test_csv(hostile: Project) -> None:
     outcome = hostile.run("dev", "--report", "csv")
     text = text_of(hostile, CSV).removeprefix("\ufeff")
     prompt_hash = outcome.results["strong"]["run"]["prompt_hash"]
-    origin = f"Answer|judge:llama-3.1-8b-instant|repeats:1|prompt:{prompt_hash[:8]}|v:{evaluation.VERSION}"
+    origin = f"Answer|judge:{JUDGE}|repeats:1|prompt:{prompt_hash[:8]}|v:{evaluation.VERSION}"
     assert text.count("\r\n") == 1 + 5 * 3
     rows = text.replace("\r\n", "\n")
     rows = re.sub('"no score in [^"]*"', "FAILURE", rows).replace(origin, "ORIGIN")

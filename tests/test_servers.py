@@ -12,11 +12,12 @@ import httpx
 import pytest
 
 from conftest import (
-    GPT_OSS,
-    LLAMA,
+    JUDGE,
+    KEY,
     RESULTS,
     Project,
     Serve,
+    assert_refused,
     first,
     first_question,
     journal_entries,
@@ -32,6 +33,7 @@ from groq_server import (
     GroqServer,
     Reply,
     completion,
+    decommissioned,
     error,
     json_validate_failed,
     model_gone,
@@ -41,6 +43,7 @@ from groq_server import (
 CREATE_SSL_CONTEXT = httpx.create_ssl_context  # which `serve` replaces
 MODEL = ("dev", "--model", "own")
 BIG = "openai/gpt-oss-120b"
+ADVICE = "(name another one with --model)"
 
 
 Open = Callable[[Any], GroqServer]
@@ -218,8 +221,8 @@ def test_a_response_format_that_is_refused_under_groqs_path_is_left_out(small: P
     server = serve(lambda call: refusal if "response_format" in call.body else score_reply(4))
     outcome = small.run("dev", "--workers", "1")
     assert (judge_scores(outcome), outcome.code) == ({"q001": 4, "q002": 4}, 0)
-    assert formats(server) == [JSON_MODE, "none", "none"]
-    assert judge_block(outcome)["parameters_left_out"] == ["response_format"]
+    assert formats(server) == [SCHEMA, JSON_MODE, "none", "none"]
+    assert judge_block(outcome)["parameters_left_out"] == [SCHEMA, "response_format"]
 
 
 @table("path", {"a version": "/v1", "another version": "/api/paas/v4", "a version within": "/v1beta/openai"})
@@ -238,7 +241,7 @@ def test_a_server_needs_a_model_and_is_named_in_errors(small: Project, open_serv
     assert outcome.usage_error == f"error: {server.url}/v1: name one of its models with --model"
     assert (outcome.code, outcome.results) == (2, None)
     outcome = small.run(*MODEL)
-    reason = "the model own is not available: No such model."
+    reason = f"the model own is not available: No such model. {ADVICE}"
     assert f"error: judging ended: {reason} (asked: {server.url}/v1)" in outcome.err
 
 
@@ -290,7 +293,7 @@ def store(small: Project, serve: Serve) -> Callable[[list[Stored]], GroqServer]:
     def store(stored: list[Stored]) -> GroqServer:
         entries = {}
         server = serve(score_reply(1))
-        for model in (LLAMA, GPT_OSS, BIG, "own"):
+        for model in (JUDGE, BIG, "own"):
             small.run("dev", "--model", model)
             entries[model] = sorted(journal_entries(small), key=lambda entry: str(entry["question_id"]))
             (small.folder / "dev_judgements.jsonl").unlink()
@@ -309,20 +312,23 @@ def store(small: Project, serve: Serve) -> Callable[[list[Stored]], GroqServer]:
     return store
 
 
+def note_on(judge: str) -> str:
+    return f"The judgements are by {judge}: the journal's replies are by it."
+
+
 WITHOUT_KEY: dict[str, tuple[list[Stored], str, list[int], str]] = {  # lines, options, scores, model
-    "version 2": ([("", LLAMA, BOTH, 4)], "", [4, 4], LLAMA),
-    "another endpoint": ([(A, LLAMA, BOTH, 4)], "", [4, 4], LLAMA),
-    "several endpoints": ([(A, LLAMA, FIRST, 4), (B, LLAMA, SECOND, 5)], "", [4, 5], LLAMA),
+    "version 2": ([("", JUDGE, BOTH, 4)], "", [4, 4], JUDGE),
+    "another endpoint": ([(A, JUDGE, BOTH, 4)], "", [4, 4], JUDGE),
+    "several endpoints": ([(A, JUDGE, FIRST, 4), (B, JUDGE, SECOND, 5)], "", [4, 5], JUDGE),
     "the first reply": ([("", BIG, FIRST, 4), (A, BIG, SECOND, 2), (B, BIG, FIRST, 5)], "", [4, 2], BIG),
-    "the last model": ([(A, LLAMA, BOTH, 5), (A, BIG, FIRST, 2)], "", [2, 0], BIG),
+    "one of two models": ([(A, JUDGE, BOTH, 5), (A, BIG, FIRST, 2)], f"--model {BIG}", [2, 0], BIG),
     "an unknown model": ([(GROQ, "own", BOTH, 2)], "", [2, 2], "own"),
-    "the successor": ([(A, GPT_OSS, BOTH, 3)], "", [3, 3], GPT_OSS),
-    "the named model": ([(A, LLAMA, BOTH, 4), (B, BIG, BOTH, 5)], f"--model {LLAMA}", [4, 4], LLAMA),
+    "the named model": ([(A, JUDGE, BOTH, 4), (B, BIG, BOTH, 5)], f"--model {JUDGE}", [4, 4], JUDGE),
 }
 
 
 @table("stored, options, scores, judge", WITHOUT_KEY)
-def test_without_a_key_the_journal_answers_for_its_last_model(
+def test_without_a_key_the_journal_answers_for_its_model(
     small: Project,
     store: Callable[[list[Stored]], GroqServer],
     monkeypatch: pytest.MonkeyPatch,
@@ -336,8 +342,7 @@ def test_without_a_key_the_journal_answers_for_its_last_model(
     monkeypatch.delenv("GROQ_BASE_URL")
     outcome = small.run("dev", *options.split())
     assert [*judge_scores(outcome).values()] == scores
-    note = f"The judgements are by {judge}: the journal's last reply is by it."
-    assert (note in outcome.err) == (judge != LLAMA)
+    assert (note_on(judge) in outcome.err) == (judge != JUDGE and not options)
     hint = "warning: set GROQ_API_KEY for the remaining 1 of 2 judgements"
     assert (hint in outcome.err) == (0 in scores)
     assert f"With {judge}:\n" in small.run("dev", "--dry-run", *options.split()).out
@@ -348,13 +353,13 @@ def test_without_a_key_the_journal_answers_for_its_last_model(
 WITH_KEY: dict[str, tuple[list[Stored], list[int], list[str], str]] = {  # scores, models that are asked
     "of last time": ([(TODAY, BIG, BOTH, 4)], [4, 4], [], BIG),
     "goes on": ([(TODAY, BIG, SECOND, 4)], [1, 4], [BIG], BIG),
-    "the last one": ([(TODAY, LLAMA, BOTH, 3), (TODAY, BIG, FIRST, 4)], [4, 1], [BIG], BIG),
-    "elsewhere": ([(A, BIG, BOTH, 4)], [1, 1], [BIG, BIG], BIG),
+    "another model elsewhere": ([(TODAY, BIG, FIRST, 4), (A, JUDGE, BOTH, 3)], [4, 1], [BIG], BIG),
+    "all elsewhere": ([(A, BIG, BOTH, 4)], [1, 1], [JUDGE, JUDGE], JUDGE),
 }
 
 
 @table("stored, scores, asked, judge", WITH_KEY)
-def test_with_a_key_the_last_model_is_asked_for_what_is_not_from_there(
+def test_with_a_key_the_model_of_its_service_is_asked_for_the_rest(
     small: Project,
     store: Callable[[list[Stored]], GroqServer],
     stored: list[Stored],
@@ -366,8 +371,70 @@ def test_with_a_key_the_last_model_is_asked_for_what_is_not_from_there(
     outcome = small.run()
     assert ([*judge_scores(outcome).values()], outcome.code) == (scores, 0)
     assert [call.body["model"] for call in server.calls] == asked
-    assert f"The judgements are by {judge}: the journal's last reply is by it." in outcome.err
+    assert (note_on(judge) in outcome.err) == (judge != JUDGE)
     assert judge_block(outcome)["requested_model"] == judge_block(outcome)["judge_model"] == judge
+
+
+TWO_MODELS = f"has replies by {BIG} and {JUDGE}"
+
+
+@table("key, places", {"with a key": (KEY, (TODAY, TODAY)), "without a key": ("", (A, B))})
+def test_a_journal_of_several_models_asks_for_the_name_of_one(
+    small: Project,
+    store: Callable[[list[Stored]], GroqServer],
+    monkeypatch: pytest.MonkeyPatch,
+    key: str,
+    places: tuple[str, str],
+) -> None:
+    server = store([(places[0], JUDGE, BOTH, 5), (places[1], BIG, BOTH, 2)])
+    monkeypatch.setenv("GROQ_API_KEY", key)
+    for options in ([], ["--dry-run"], ["--repeats", "2"]):
+        problems = assert_refused(small, "dev", *options)
+        assert mentions(problems, f"dev_judgements.jsonl {TWO_MODELS}", "--model")
+    with pytest.raises(evaluation.InputError, match=f"^dev_judgements.jsonl {TWO_MODELS}"):
+        evaluation.grade("dev")
+    for model, score in ((JUDGE, 5), (BIG, 2)):
+        outcome = small.run("dev", "--model", model)
+        assert (judge_scores(outcome), outcome.code) == ({"q001": score, "q002": score}, 0)
+    assert server.calls == []
+
+
+OTHERS = {  # a command, its journal and a reply
+    "answers": ("answers bot.json --method llm_judge", "bot_answers", {"reasoning": "So.", "correct": "yes"}),
+    "generate": ("generate dev --pipeline llm --overwrite", "dev_generate", {"answer": "So."}),
+}
+
+
+@table("command, journal, reply", OTHERS)
+def test_every_command_has_the_model_of_its_journal_and_no_other(
+    small: Project, serve: Serve, command: str, journal: str, reply: dict[str, str]
+) -> None:
+    server = serve(completion(json.dumps(reply)))
+    small.write("bot.json", [{"input": "Who?", "gold": "Ann", "prediction": "Bee"}])
+    run = command.split()
+    named = small.run(*run, "--model", BIG)
+    for key in (KEY, ""):
+        outcome = small.run(*run, GROQ_API_KEY=key)
+        assert mentions(outcome.err, f" are by {BIG}: the journal's replies are by it.")
+        assert (outcome.code, outcome.out) == (0, named.out)
+    assert {call.body["model"] for call in server.calls} == {BIG}
+    small.run(*run, "--model", JUDGE)
+    for options in ([], ["--dry-run"]):
+        problems = assert_refused(small, *run, *options)
+        assert mentions(problems, f"{journal}_judgements.jsonl {TWO_MODELS}", "--model")
+    outcome = small.run(*run, "--model", BIG, GROQ_API_KEY="")
+    assert (outcome.code, outcome.out) == (0, named.out)
+
+
+@table("options", {"the default": [], "a named one": ["--model", JUDGE]})
+@table("gone", {"404 model_not_found": model_gone(), "400 model_decommissioned": decommissioned()})
+def test_a_withdrawn_model_ends_the_run(
+    small: Project, serve: Serve, gone: Reply, options: list[str]
+) -> None:
+    server = serve(gone)
+    outcome = small.run("dev", "--workers", "1", *options)
+    assert mentions(outcome.err, f"error: judging ended: the model {JUDGE} is not available: ", ADVICE)
+    assert (outcome.code, len(server.calls)) == (3, 1)
 
 
 def test_a_model_that_another_service_lacks_must_be_named(small: Project, serve: Serve) -> None:
@@ -376,8 +443,7 @@ def test_a_model_that_another_service_lacks_must_be_named(small: Project, serve:
     small.predictions("strong", {"q001": {"answer": "New."}, "q002": {"answer": "Newer."}})
     serve(model_gone())
     outcome = small.run()
-    end = "(name another one with --model)"
-    assert mentions(outcome.err, "error: judging ended: the model own is not available: ", end)
+    assert mentions(outcome.err, "error: judging ended: the model own is not available: ", ADVICE)
     assert outcome.code == 3
 
 
@@ -407,19 +473,6 @@ def test_a_model_is_found_that_the_server_calls_otherwise(small: Project, open_s
     outcome = small.run()  # nothing says whom to ask
     assert outcome.usage_error == f"error: {server.url}/v1: name one of its models with --model"
     assert (outcome.code, len(server.calls)) == (2, 4)
-
-
-def test_answers_are_judged_by_the_model_of_the_last_reply(small: Project, serve: Serve) -> None:
-    server = serve(completion('{"reasoning": "So it is.", "correct": "yes"}'))
-    small.write("bot.json", [{"input": "Who?", "gold": "Ann", "prediction": "Bee"}])
-    command = ("answers", "bot.json", "--method", "llm_judge")
-    small.run(*command)
-    judged = small.run(*command, "--model", BIG)
-    again = small.run(*command)
-    assert [call.body["model"] for call in server.calls] == [LLAMA, BIG]
-    assert f"The judgements are by {BIG}: the journal's last reply is by it." in again.err
-    without_key = small.run(*command, GROQ_API_KEY="", GROQ_BASE_URL="")
-    assert (again.out, without_key.out, without_key.code) == (judged.out, judged.out, 0)
 
 
 def test_a_reply_that_json_mode_gave_up_on_leaves_no_parameter_out(small: Project, serve: Serve) -> None:

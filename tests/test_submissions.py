@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from conftest import (
+    JUDGE,
     JudgeWith,
     Project,
     Serve,
@@ -384,7 +385,7 @@ BELOW = """
 
 - NLP Project Data/dev\\_final\\_jsonl.txt: gold documents that are not in the corpus: 5, e.g. d1
 """
-JUDGE = "llama-3.1-8b-instant"
+
 WITH_PROBLEM = (
     "Not graded: dev_bad_output.json:3: JSON is cut off; Equal predictions: ann/own; "
     "no citations, which counts 0 where there is gold evidence"

@@ -11,7 +11,7 @@ from typing import Any
 import evaluation
 import pytest
 
-from conftest import LLAMA, Project, Serve, assert_refused, blocks, json_lines, mentions, pasted, table
+from conftest import JUDGE, Project, Serve, assert_refused, blocks, json_lines, mentions, pasted, table
 from groq_server import Call, Reply, completion
 
 OFFLINE = "results/offline-summaries-JSON-enforced/results-5-offline-0.json"
@@ -127,7 +127,7 @@ def test_the_console_and_the_results(project: Project, serve: Serve) -> None:
     assert project.files().keys() - before.keys() == {path, f"out/of/here/{JOURNAL}"}
     content = project.read(path)
     assert content.keys() >= {"timestamp", "statistics", "statistics_without_errors", "run"}
-    expected: Row = {"model": LLAMA, "requested_model": LLAMA, "summary_file": OFFLINE, "k": 5}
+    expected: Row = {"model": JUDGE, "requested_model": JUDGE, "summary_file": OFFLINE, "k": 5}
     expected |= {"summary_type": "offline", "num_evaluated": 3, "num_skipped_errors": 1, "num_failed": 1}
     assert content.items() >= expected.items()
     assert (content["comparison"], content["warnings"]) == ([], [])

@@ -12,6 +12,7 @@ import pytest
 
 from conftest import (
     FAILED_CALL,
+    JUDGE,
     Outcome,
     Project,
     Serve,
@@ -91,7 +92,7 @@ def test_support_is_a_measure_of_its_own(three: Project, serve: Serve) -> None:
     assert len(support_calls(server)) == 2  # no document has S9
     block = outcome.results["own"]["support"]
     assert (block["avg_support"], block["support_score_sum"], block["questions_scored"]) == (0.5, 1.5, 3)
-    assert (block["usage"]["judgements"], block["judge_model"]) == (2, "llama-3.1-8b-instant")
+    assert (block["usage"]["judgements"], block["judge_model"]) == (2, JUDGE)
     row = rows_of(outcome)["q002"]
     assert (row["support"], row["support_rationale"], row["failure"]) == ("partial", "It is partial.", None)
     assert (row["cited_doc_id"], row["pred_sentences"]) == ("d2", ["S2"])
@@ -216,7 +217,7 @@ def test_reports_and_leaderboard(three: Project, serve: Serve) -> None:
 
 def test_from_python(three: Project, serve: Serve) -> None:
     serve(judge)
-    results = evaluation.grade("dev", judge="llama-3.1-8b-instant", criteria=["support"])
+    results = evaluation.grade("dev", judge=JUDGE, criteria=["support"])
     assert evaluation.grade("dev", criteria="support") == results
     assert results["own"]["support"]["avg_support"] == 0.5
     assert [row["support"] for row in results.rows()] == ["full", "partial", "none"]
