@@ -3008,6 +3008,11 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
                 return str(word)
         return f"{score:.3g}"
 
+    def find_word(self, score: float) -> str:
+        """Return the judge's word that is nearest to a score, of which repeats have the mean."""
+        choices = PROMPTS[self.prompt].choices
+        return str(min(choices, key=lambda word: abs(choices[word] - score)))
+
     def parse_score(self, value: object) -> float:
         """Return the score that a person has given, as a number or the judge's word. Raises ValueError."""
         prompt = PROMPTS[self.prompt]
@@ -4354,8 +4359,8 @@ def open_journal(options: JudgeOptions, console: Console, resources: ExitStack) 
     else:
         journal.read()
     if unlocked:
-        text = f"cannot be locked ({unlocked}): do not start a second run meanwhile"
-        console.warn(WarningRecord(text, file=journal.path))
+        advice = "do not start a second run meanwhile"
+        console.warn(WarningRecord(f"{journal.path} cannot be locked ({unlocked}): {advice}"))
     if journal.n_unreadable:
         console.warn(WarningRecord(f"unreadable lines: {journal.n_unreadable}", file=journal.path))
     if journal.n_torn:
@@ -4547,6 +4552,7 @@ class WarningRecord(NamedTuple):
     advice: str = ""
     file: str = ""  # or system that it is about
     is_misread: bool = False  # whether something that was given does not count, as it has another form
+    is_malformed: bool = False  # and cannot be read at all
 
     def describe(self) -> str:
         text = f"{self.file}: {self.kind}" if self.file else self.kind
@@ -5239,7 +5245,7 @@ def judge_system(study: Study[A], system: System[A], outcomes: Outcomes, *, expe
     """Return a system's answers with the scores by all criteria: people's, and those of the model."""
     answers = list(system.answers)
     judged: list[Criterion] = []
-    for criterion in study.criteria if expects_model and system.title in study.asked else ():
+    for criterion in study.criteria if system.title in study.asked else ():
         counted: dict[int, Outcome | Decision] = {}
         was_asked = False
         for position, case in list_cases(study, system, criterion):
@@ -5249,15 +5255,16 @@ def judge_system(study: Study[A], system: System[A], outcomes: Outcomes, *, expe
             decision = study.decisions.get((system.title, answers[position].id, criterion.name))
             counted[position] = msgspec.structs.replace(decision, judged=case) if decision else case
         is_decided = any(isinstance(outcome, Decision) for outcome in counted.values())
-        if was_asked or is_decided or not counted:
+        if expects_model and (was_asked or is_decided or not counted):
             judged.append(criterion)
         for position, outcome in counted.items():
             # What a model has missed counts 0 in a split, so that a lost call never helps. What it was not
             # asked about has no score beside people's decisions.
-            counts = not isinstance(outcome, Failure) or (was_asked and study.failures_count)
-            answers[position] = add_outcome(
-                answers[position], criterion, outcome, has_score=counts and criterion in judged
-            )
+            is_failed = isinstance(outcome, Failure)
+            counts = not is_failed or (was_asked and study.failures_count)
+            if expects_model or not is_failed:
+                has_score = counts and criterion in judged
+                answers[position] = add_outcome(answers[position], criterion, outcome, has_score=has_score)
     if judged:
         for position, answer in enumerate(answers):
             if answer.outcomes:
@@ -5863,8 +5870,9 @@ def check_inputs(options: CheckOptions, console: Console) -> int:
         return write_kit(options.split, options.student_kit, console)
     problems: Problems = []
     split = read_split(options.split, problems, is_check=True)
-    # Where some questions cannot be read, no ID is called unknown.
-    submissions = read_submissions(split._replace(questions=[]) if problems else split, options)
+    if any(problem.file == split.file.file for problem in problems):
+        split = split._replace(questions=[])  # where some cannot be read, no ID is called unknown
+    submissions = read_submissions(split, options)
     ungraded = list(flatten(submission.problems for submission in submissions))
     console.warn(*split.warnings, *list_data_warnings(submissions))
     has_any = any(submission.names for submission in submissions)
@@ -6156,7 +6164,7 @@ def parse_predictions(
         "fields that cannot be read, counted as not given": fields,
     }.items():
         cases = [problem._replace(file="").describe() for problem in faults]
-        malformed.append(WarningRecord(kind, cases, is_misread=True))
+        malformed.append(WarningRecord(kind, cases, is_misread=True, is_malformed=True))
     return parsed
 
 
@@ -6470,7 +6478,9 @@ class SplitInputs(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        return not (self.people.rejected or self.problems)
+        warnings = flatten(row.warnings for row in self.submissions if row.name)
+        is_malformed = any(warning.is_malformed for warning in warnings)
+        return not (self.people.rejected or self.problems or is_malformed)
 
 
 class GradedSubmission(NamedTuple):
@@ -6582,6 +6592,8 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
     if study.decisions and not expects_model:
         text = f"decisions count beside a judge only: set {API_KEY}, or leave them out with --overrides none"
         raise InputError([Problem(inputs.people.files[0].file, text)])
+    if not expects_model:
+        study = msgspec.structs.replace(study, asked=())
     submissions = []
     changes_since: dict[str, ChangesSince] = {}
     for submission in inputs.submissions:
@@ -7022,7 +7034,7 @@ def describe_answer(answer: SplitAnswer) -> dict[str, Any]:
 def describe_support(answer: SplitAnswer) -> dict[str, Any]:
     scored = answer.find_decision(SUPPORT) or answer.find_judgement(SUPPORT)
     return {
-        "support": SUPPORT.format_score(scored.score) if scored else None,
+        "support": SUPPORT.find_word(scored.score) if scored else None,
         "cited_doc_id": find_cited_document(answer),
         "pred_sentences": answer.cited,
     }
@@ -7588,7 +7600,7 @@ class Concern(Enum):
     JUDGE = "Another judge than in the last run"
     UNGRADED = "Not graded"
     ODD = "Odd predictions"
-    UNJUDGED = "Judgements missing"
+    UNJUDGED = "Not fully judged"
     UNANSWERED = "Half of the questions or more not answered"
     FLAGGED = "Flagged answers"
     EQUAL = "Equal predictions"
@@ -7665,7 +7677,12 @@ def build_gradebook(graded: GradedSplit, measure: Measure) -> Gradebook:
         points = None if obstacle or value is None else round(100 * value, 2)
         earlier = [then for then in inputs.history.rows if then.submission == fold_cell(row.name)]
         grades[row.name] = Grade(row, system, points, obstacle, earlier, concerns)
-    ranks = rank_systems({name: grade.points for name, grade in sorted(grades.items())})
+    citing = set()
+    for name, grade in grades.items():
+        if grade.system.answers and grade.system.find_mean(F1_MEASURE).is_submitted:
+            citing.add(name)
+    ranked = citing or set(grades)  # Beside those who cite, no rank rests on what was not submitted.
+    ranks = rank_systems({name: grades[name].points if name in ranked else None for name in sorted(grades)})
     grades = {name: grades[name]._replace(rank=rank) for name, rank in ranks.items()}
     medians = {}
     for mean_of in inputs.split.measures:
@@ -7860,7 +7877,8 @@ def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, 
             "page": submission.submission.name_page(split) if has_pages else "",
         }
         for measure in list_class_measures(split):
-            row[measure.mean_key] = grade.system.find_mean(measure).value
+            mean = grade.system.find_mean(measure)
+            row[measure.mean_key] = mean.value if mean.is_submitted else None
         yield row
 
 
@@ -11854,10 +11872,13 @@ def parse_command(arguments: Sequence[str]) -> tuple[Run, Options]:
     flags = add_options(parser, options_type)
     try:
         options, unknown = parser.parse_known_args(arguments, options_type())
-    except (ValueError, RecursionError) as error:  # an open quote, no text, or a file that names itself
-        raise UsageError(f"@FILE: {error}") from None
+    except (ValueError, RecursionError) as error:  # an open quote, no UTF-8, or a file that names itself
+        names = [argument for argument in arguments if argument.startswith("@")]
+        reason = "it names itself" if isinstance(error, RecursionError) else error
+        raise UsageError(f"{', '.join(names)}: cannot be read: {reason}") from None
     if unknown:
-        advice = suggest(unknown[0].partition("=")[0], flags)
+        name, _, _ = unknown[0].partition("=")
+        advice = ": use --rpm N" if name == "--delay" else suggest(name, flags)
         raise UsageError(f"unrecognized arguments: {shlex.join(unknown)}{advice}")
     check_needs(options)
     return run, options

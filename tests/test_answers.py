@@ -487,10 +487,11 @@ def test_judge_top_judges_the_best_and_shows_the_cost_first(three: Project, serv
     assert means(three, "best") == {"exact": pytest.approx(2 / 3), "llm_judge": pytest.approx(2 / 3)}
     assert "llm_judge" not in means(three, "worst")
     command = ("answers", *FILES, "--method", "exact", "llm_judge", "--judge-top", "2")
-    assert three.run(*command, "--fail-under", "llm_judge=0.5").code == 0
-    outcome = three.run(*command, "--fail-under", "worst:llm_judge=0.5")
-    assert mentions(outcome.err, "--fail-under worst:llm_judge: cannot be compared: not measured for worst")
-    assert outcome.code == 3
+    assert three.run(*command, "--fail-under", "best:llm_judge=0.5").code == 0
+    for name in ("llm_judge", "worst:llm_judge"):
+        outcome = three.run(*command, "--fail-under", f"{name}=0.5")
+        assert mentions(outcome.err, f"--fail-under {name}: cannot be compared: not measured for worst")
+        assert outcome.code == 3
 
 
 SEVEN = {f"f{number}.json": f"burned {number}" for number in range(1, 8)}

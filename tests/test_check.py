@@ -45,15 +45,15 @@ def test_problems_of_all_files_are_shown(small: Project) -> None:
     before = small.files()
     outcome = small.run("check", "dev", "--submissions", "team", "none", "fine")
     assert [line.split(": ")[0] for line in outcome.err] == [
-        "corpus/d1.json",
+        *("warning", "warning", "corpus/d1.json"),
         *("team/dev_strong_output.json", "team/dev_own_output.json:1", "none"),
-        *("warning", "error", "1 warning"),
+        *("error", "2 warnings"),
     ]
-    assert "error: problems in the input: 4" in outcome.err
+    assert mentions(outcome.err, "error: problems in the input: 4;")
     assert outcome.out.splitlines() == [
         "team/strong: cannot be graded",
         "team/own: cannot be graded",
-        "fine/strong: 1 of 1 questions answered, 0 with citations, 0 with retrieval",
+        "fine/strong: 1 of 2 questions answered, 0 with citations, 0 with retrieval; not answered: q002",
         "1 can be graded, 2 cannot",
     ]
     assert (outcome.code, small.files()) == (2, before)
@@ -291,7 +291,7 @@ def test_no_predictions_are_a_problem_if_some_are_expected(small: Project) -> No
     small.write("corpus/d1.json", {"sentences": 1})
     outcome = small.run("check", "dev")
     assert (outcome.code, outcome.out) == (2, "no predictions yet\n")
-    assert "error: problems in the input: 1" in outcome.err  # that of the document
+    assert mentions(outcome.err, "error: problems in the input: 1;")  # that of the document
 
 
 def test_questions_are_needed(small: Project) -> None:

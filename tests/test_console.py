@@ -193,7 +193,6 @@ def test_ids_cannot_control_the_console(project: Project, judge_with: JudgeWith)
     assert_harmless(outcome.out + "\n".join(outcome.err))
     assert mentions(outcome.err, "not in the corpus", f"e.g. {SHOWN}")
     assert mentions(outcome.err, "dev_strong_output.json", f"e.g. x{SHOWN}")
-    assert mentions(outcome.err, "retrieved IDs unlike", f"e.g. gold/{SHOWN}")
     assert mentions(outcome.err, "judging failed", f": {SHOWN}")
 
 
@@ -301,9 +300,9 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     "threshold": ("dev --fail-under f1", f"{THRESHOLD} 'f1'"),
     "system": ("dev --judge stron", "--judge: unknown system: stron; the systems are strong"),
     "file of options": ("@course.txt", "[Errno 2] No such file or directory: 'course.txt'"),
-    "quotes in it": ("dev @notes.txt", "@FILE: No closing quotation"),
+    "quotes in it": ("dev @notes.txt", "@notes.txt: cannot be read: No closing quotation"),
     "a file that is no text": ("dev @picture.png", ""),
-    "a file that names itself": ("dev @loop.txt", "@FILE: maximum recursion depth exceeded"),
+    "a file that names itself": ("dev @loop.txt", "@loop.txt: cannot be read: it names itself"),
 }
 
 
@@ -403,12 +402,10 @@ def test_split_and_choices(both: Project, arguments: str, systems: str, reports:
 def test_options_from_a_file(both: Project) -> None:
     """Quotes group words, # begins a comment."""
     lines = ["# of this course", "--systems simple strong  # both", "", "--judge"]
-    lines.append("--overrides 'my decisions#1.csv'")
+    lines.append("--out 'my results#1'")
     both.write("my options.txt", "\r\n".join(lines))
-    both.write("my decisions#1.csv", "system,question_id,score,reason\n")
     outcome = both.run("dev", "@my options.txt", "--report", "md")
-    assert (outcome.code, list(outcome.results)) == (0, ["simple", "strong"])
-    assert "Overrides: 0 in my decisions#1.csv" in outcome.out
+    assert (outcome.code, list(both.read("my results#1/dev_evaluation.json"))) == (0, ["simple", "strong"])
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])

@@ -287,7 +287,7 @@ date,submission,folder,points,system,measure,judge,gold,documents,answers,decisi
 
 def test_the_history_of_version_6_is_continued(graded: Project) -> None:
     """Rows are read by column name; new ones follow the header that is there, and nothing is lost."""
-    stored = VERSION_6.format(judge=GPT_OSS)
+    stored = VERSION_6.format(judge=JUDGE)
     graded.write(HISTORY, stored)
     assert grade(graded).code == 0
     before = stored.splitlines()
@@ -296,8 +296,8 @@ def test_the_history_of_version_6_is_continued(graded: Project) -> None:
     assert [row.replace('"', "") for row in after[:4]] == [row.replace('"', "") for row in before]
     added = [row.split(",") for row in after[4:]]
     assert [[row[1], row[3], row[4], row[6]] for row in added] == [
-        ["two", "100.0", "good", GPT_OSS],
-        ["third", "70.0", "final", GPT_OSS],
+        ["two", "100.0", "good", JUDGE],
+        ["third", "70.0", "final", JUDGE],
     ]
     rows = {row["submission"]: row for row in read_table(graded, "dev_grades.csv")}
     assert (rows["one"]["previous"], rows["one"]["previous_date"]) == ("70.0", "2026-11-01T08:00:00+00:00")
@@ -306,9 +306,9 @@ def test_the_history_of_version_6_is_continued(graded: Project) -> None:
 
 def test_a_history_by_another_judge_is_in_the_box(graded: Project) -> None:
     path = graded.folder / HISTORY
-    path.write_text(path.read_text("utf-8-sig").replace(GPT_OSS, LLAMA), "utf-8")
+    path.write_text(path.read_text("utf-8-sig").replace(JUDGE, LLAMA), "utf-8")
     box = blocks(grade(graded).out)["NEEDS ATTENTION"]
-    assert f"Another judge than in the last run: 1\n  {GPT_OSS}, before {LLAMA}\n" in box
+    assert f"Another judge than in the last run: 1\n  {JUDGE}, before {LLAMA}\n" in box
     assert "Another judge" not in grade(graded).out
 
 
@@ -641,7 +641,7 @@ ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases
         "renamed: IDs unlike those of the questions, counted as misses: 2, e.g. Q-1 for q001; "
         "write them as in the questions file"
     ),
-    "Judgements missing: 2": "late/a: 1 (q002); late/b: 2 (q001, q002)",
+    "Not fully judged: 2": "late/a: 1 (q002); late/b: 2 (q001, q002)",
     "Half of the questions or more not answered: 1": "renamed: 2 of 2",
     "Flagged answers: 1": "flagged: q002 (role-like)",
     "Equal predictions: 3": (
@@ -655,7 +655,7 @@ ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases
 REASONS = {
     "equal2": "Equal predictions: equal/own, same/own",
     "flagged": "Flagged answers: q002 (role-like)",
-    "late": "Judgements missing: 1 (q002), 2 (q001, q002); The best of several systems counts: a, b",
+    "late": "Not fully judged: 1 (q002), 2 (q001, q002); The best of several systems counts: a, b",
     "torn": "Not graded: dev_own_output.json:1: JSON is cut off",
     "zip": "Not graded: no predictions: expected dev_NAME_output.json, found work.zip",
 }

@@ -228,7 +228,7 @@ def test_every_submission_has_its_reports(two: Project) -> None:
     ann, bob = "dev_graded/ann", "dev_graded/bob"
     written = [f"{folder}/{file}" for folder in (ann, bob) for file in (MARKDOWN, CSV, HTML)]
     assert saved_reports(outcome) == ["dev_graded/"]
-    boards = {"dev_leaderboard.md", "dev_leaderboard.html", "dev_grades.csv"}
+    boards = {"dev_leaderboard.md", "dev_leaderboard.html", "dev_grades.csv", "dev_graded/history.csv"}
     assert set(two.files()) - before == {*written, *boards, f"{ann}/{RESULTS}", f"{bob}/{RESULTS}"}
     page = text_of(two, f"{bob}/{MARKDOWN}")
     assert page.startswith("# Evaluation of the dev split: bob\n")

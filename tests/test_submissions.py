@@ -188,7 +188,7 @@ LEADERBOARD
 Rank  Submission  Combined  Answer       Evidence             F1
    1  ann            1.000    5.00          1.000          1.000
    2  bob            0.550    3.00          0.500          0.500
-   3  cem            0.500    5.00  not submitted  not submitted
+ n/a  cem            0.500    5.00  not submitted  not submitted
 Ranked by: Combined
 No intervals: fewer than 5 documents: 2.
 Evaluation results saved to: dev_grades.csv, dev_leaderboard.md
@@ -246,13 +246,13 @@ def test_judge_names_the_systems_to_judge(three: Project, serve: Serve) -> None:
     three.submission("in/aa")
     assert three.run(*THREE, "--judge", "simple", "bob/empty").code == 3
     assert leaderboard(three, "rank", "submission", "system", "status") == [
-        ("1", "cem", "simple", "graded"),
-        ("2", "bob", "empty", "graded"),
         ("", "aa", "", "not graded"),
         ("", "ann", "strong", "graded"),
+        ("", "bob", "empty", "graded"),
+        ("", "cem", "simple", "graded"),
     ]
     reason = "Not graded: no predictions: expected dev_NAME_output.json, found nothing"
-    assert leaderboard(three, "submission", "reason")[2:] == [("aa", reason), ("ann", "not judged")]
+    assert leaderboard(three, "submission", "reason")[:2] == [("aa", reason), ("ann", "not judged")]
     (three.folder / "in" / "aa").rmdir()
     lines = three.files()[HISTORY].decode("utf-8-sig").splitlines()
     three.write(HISTORY, "\n".join(line for line in lines if ",aa," not in line))
@@ -270,8 +270,8 @@ def test_missing_judgements_flags_and_warnings_are_counted(course: Project, judg
     outcome = course.run("dev", "--submissions", "ann", "dan", "eve")
     columns = ("rank", "submission", "system", "missing", "flagged", "warnings")
     assert [" ".join(row) for row in leaderboard(course, *columns)] == [
-        "1 dan strong 0 0 1",
         " ann strong 1 1 0",
+        " dan strong 0 0 1",
         " eve strong 2 0 0",
     ]
     assert outcome.out.endswith("\n3 of 3 submissions graded; without points yet: 2\n")
@@ -320,11 +320,11 @@ CITED = {"exact": ["S1"], "both": ["S1", "S2"], "none": []}
 RANKINGS = {  # submission/system, its citations and its score if it is judged; rank of each
     "by combined score": ("a/x exact 1, b/x both 5", "1 b/x, 2 a/x"),  # 0.6 and 1.0
     "by F1 if none is judged": ("a/x both -, b/x exact -", "1 b/x, 2 a/x"),
-    "without citations by F1": ("a/x none -, b/x both -", "1 b/x, 2 a/x"),
+    "without citations by F1": ("a/x none -, b/x both -", "1 b/x,  a/x"),
     "unjudged ones last": ("b/own exact -, c/x exact 1, a/own both -", "1 c/x,  a/own,  b/own"),
     "equal ones share": ("c/x exact 4, a/x exact 4, d/x exact 3, b/x exact 5", "1 b/x, 2 a/x, 2 c/x, 4 d/x"),
-    "without citations": ("a/x none 5, b/x exact 1", "1 b/x, 2 a/x"),
-    "by the answer if nobody cites": ("a/x none 4, b/x none 5", "1 b/x, 2 a/x"),
+    "without citations": ("a/x none 5, b/x exact 1", "1 b/x,  a/x"),
+    "if nobody cites": ("a/x none 4, b/x none 5", "1 b/x, 2 a/x"),
     "the best system counts": ("a/x exact 1, a/y both 3, b/x exact 2", "1 a/y, 2 b/x"),
     "or final": ("a/x exact 5, a/final exact 1, b/x exact 2", "1 b/x, 2 a/final"),
 }
@@ -373,7 +373,7 @@ IN_MARKDOWN = """\
 | Rank | Submission | System | Combined | Answer | Evidence | F1 | Recall@1 % | Recall@5 % |...| Previous | Warnings | Reason |
 | --- |...| --- |
 | 1 | ann | strong | 1.000 [0.429, 1.000] | 5.00 | 1.000 | 1.000 | 100.0 | 100.0 |...|  | 0 | Equal predictions: =1+2/own; The best of several systems counts: strong, own |
-| 2 | =1+2 | own | 0.500 [0.360, 0.640] | 5.00 | not submitted |...; no citations, which counts 0 where there is gold evidence |
+| n/a | =1+2 | own | 0.500 [0.360, 0.640] | 5.00 | not submitted |...; no citations, which counts 0 where there is gold evidence |
 | n/a | no\\_one |  | n/a | n/a | n/a | n/a |...| 0 | Not graded: cannot be read: No such file or directory |
 """  # noqa: E501
 BELOW = """
@@ -394,13 +394,13 @@ BEST_OF_TWO = "Equal predictions: =1+2/own; The best of several systems counts: 
 MISSING = "Not graded: cannot be read: No such file or directory"
 POINTS = [
     "submission,points,previous,previous_date,rank,system,judge,status,reason,missing,flagged,decisions,warnings,page",
-    f'\'=1+2,50.0,,2,own,{JUDGE},graded,"{WITH_PROBLEM}",0,0,0,0,dev_graded/=1+2/dev_evaluation.html',
-    f'ann,100.0,,1,strong,{JUDGE},graded,"{BEST_OF_TWO}",0,0,0,0,dev_graded/ann/dev_evaluation.html',
-    f"no_one,,,,,{JUDGE},not graded,{MISSING},0,0,0,0,dev_graded/no_one/dev_evaluation.html",
+    f'\'=1+2,50.0,,,,own,{JUDGE},graded,"{WITH_PROBLEM}",0,0,0,0,dev_graded/=1+2/dev_evaluation.html',
+    f'ann,100.0,,,1,strong,{JUDGE},graded,"{BEST_OF_TWO}",0,0,0,0,dev_graded/ann/dev_evaluation.html',
+    f"no_one,,,,,,{JUDGE},not graded,{MISSING},0,0,0,0,dev_graded/no_one/dev_evaluation.html",
 ]
 MEANS = [
     "avg_combined_score,avg_answer_score,avg_evidence_score,avg_f1,recall_at_1_pct,recall_at_5_pct",
-    "0.5,5.0,0.0,0.0,0.0,0.0",
+    "0.5,5.0,,,,",
     "1.0,5.0,1.0,1.0,100.0,100.0",
     ",,,,,",
 ]
@@ -598,7 +598,7 @@ def test_links_own_nothing(three: Project) -> None:
     (three.folder / "in/eve").symlink_to("..")
     outcome = three.run(*THREE)
     rows = leaderboard(three, "submission", "status", "reason")
-    assert rows[-2:] == [
+    assert [row for row in rows if row[0] in ("aaa", "eve")] == [
         ("aaa", "not graded", "Not graded: a link: put the folder itself here"),
         ("eve", "not graded", "Not graded: a link: put the folder itself here"),
     ]
