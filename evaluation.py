@@ -9647,10 +9647,10 @@ def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[
 
 # ------------------------------------------------------------------ 16. Agreement
 
-# In: results and annotations of several raters: judges, repeats of a judge, people. Out: how far they agree
-# by each criterion, each item by each pair, and how much kinder a judge is than people. Nothing is asked.
-# Every file becomes RatingRows; after that nothing depends on what kind of file it was. What the results file
-# has is computed first, and reports show it. Read first: RatingRow, measure_agreement, compare_raters.
+# In: results and tables of ratings by judges, repeats of a judge, people. Out: how far they agree by each
+# criterion, each item by each pair, and how much kinder a judge is than people. Nothing is asked. Every file
+# becomes RatingRows; after that nothing depends on what kind of file it was. Read first: RatingRow,
+# measure_agreement, compare_raters.
 
 MADE_WITHOUT_JUDGE = ("exact", "semantic", "no_llm")  # decision methods of `answers`
 CERTAIN_REASONS = {row.rationale for row in (NO_ANSWER, NOTHING_CITED, NONE_EXISTS)}  # of a split's scores
@@ -9659,7 +9659,6 @@ LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa
     "score": ("quadratic", "ordinal"),
 }
 NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
-RATING_COLUMNS = "fill in score or correct, or name a column for each rater: --columns rater=NAME,NAME"
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
 AGREEMENT_TITLES = {  # of what two raters have in a table
     "agreement": "Agreement",
@@ -9673,8 +9672,24 @@ MIN_KAPPA = 0.4  # below it agreement is called poor (Fleiss 1981)
 MAX_LABEL_SHARE = 0.8  # of labels that are one level; above it kappa tells little
 MAX_SHIFT = 0.5  # levels between people and judge
 
+Texts: TypeAlias = tuple[tuple[str, str], ...]  # of an answer: (field, text)
 
-Texts: TypeAlias = tuple[tuple[str, str], ...]  # that describe an answer: (field, text), the question first
+
+class RatingColumns(Item):
+    """The names that the columns of a table of ratings may have."""
+
+    aliases: ClassVar[Mapping[str, Sequence[str]]] = {**Item.aliases, "id": ("item", "id", "question_id")}
+
+    answer_id: Any = None
+    submission: Any = None
+    rater: Any = None
+    criterion: Any = None
+    score: Any = None
+    reasoning: Any = None
+    failure: Any = None
+    source: Any = None
+    judge_repeat: Any = None
+    gold_doc_id: Any = None
 
 
 class RatingRow(NamedTuple):
@@ -9682,9 +9697,9 @@ class RatingRow(NamedTuple):
 
     rater: str
     criterion: str  # "" for the rubric, and where files name none
-    key: Hashable  # see `identify_answer`
-    names: Sequence[Hashable]  # all that the answer may be called by
-    texts: Texts
+    key: Texts  # the first of the names
+    names: Sequence[Texts]  # all that people may call the answer
+    texts: Texts  # that describe it in the results, the question first
     source: str  # whose answer it is; "" if nothing says so
     document: str  # the gold document; "" outside of splits
     value: float | None  # a score; a verdict as a bool
@@ -9693,14 +9708,9 @@ class RatingRow(NamedTuple):
     file: InputFile
     place: JsonRow  # without its data
 
-    @property
-    def cluster(self) -> tuple[str, str]:
-        """What answers have in common that are judged alike: their gold document, or else the question."""
-        return ("document", self.document) if self.document else self.texts[0]
-
     def show(self) -> str:
         """Return what a message calls the answer: its ID, or else its question."""
-        return self.key if isinstance(self.key, str) else self.texts[0][1]
+        return self.key[0][1]
 
 
 Raters: TypeAlias = Mapping[str, list[RatingRow]]  # by name, with what each said by one criterion
@@ -9710,9 +9720,9 @@ class RatedItem(NamedTuple):
     """An answer with the ratings of several raters."""
 
     source: str  # "" unless all raters name one
-    key: Hashable
+    key: Texts
     texts: Texts
-    cluster: tuple[str, str]
+    cluster: tuple[str, str]  # what answers have in common that are judged alike: gold document, or question
     ratings: list[float | None]  # of each rater; None if there is none, or several that differ
     reasons: list[str]
     contradicted: list[bool]  # whether a rater has several that differ
@@ -9731,20 +9741,12 @@ class Ratings(NamedTuple):
 
     judges: list[RatingRow]
     people: list[RatingRow]
-    unknown: list[str]  # what people call answers that no judge has rated
     read: list[dict[str, Any]]  # of each file, as the results have it
+    unknown: list[str]  # what people call answers that no judge has rated
     undecided: list[str]  # files without a score that do not matter
 
 
 # -- The command
-
-
-def parse_raters(text: str) -> list[str]:
-    """Return the names in "rater=ann,bob"."""
-    field, _, names = text.partition("=")
-    if field != "rater" or not names:
-        raise argparse.ArgumentTypeError(f"expected rater=NAME,NAME, got {text!r}")
-    return names.split(",")
 
 
 class AgreementOptions(Options):
@@ -9760,11 +9762,10 @@ and system. Rows of several files by one judge are one rater's, and each repeat 
         None, f"a folder of files *{JUDGE_SUFFIX}NAME.json, or with a folder for each judge", metavar="DIR"
     )
     human: str | None = option(None, "compare the judges with what people decided", metavar="FILE")
-    raters: Sequence[str] = option(
-        (),
+    columns: str | None = option(
+        None,
         "a table has a column for each of these raters",
-        "--columns",
-        type=parse_raters,
+        type=functools.partial(parse_form, "rater=.+", "rater=NAME,NAME"),
         metavar="rater=NAME,NAME",
     )
     samples: int = option(10, "disagreements to list (default: 10)", type=int, metavar="N")
@@ -9780,43 +9781,24 @@ def measure_agreement(options: AgreementOptions, console: Console) -> int:
     ratings = read_ratings(options)
     for block in ratings.read:
         console.note(f"{block['file']}: {block['ratings']:,} ratings, {block['form']}")
-    console.warn(*list_rating_warnings(ratings, options))
+    if ratings.unknown:
+        what = "ratings of items that no judge has, which do not count"
+        known = cut_text(ratings.judges[0].show()) if ratings.judges else ""
+        advice = f"a judge has names such as {known}"
+        console.warn(WarningRecord(what, ratings.unknown, advice, options.human or ""))
+    if ratings.undecided:
+        console.warn(WarningRecord("files without a score, ignored", ratings.undecided).describe())
     comparisons = compare_by_criterion(ratings, options)
     files, is_written = write_outputs(list_agreement_files(comparisons, ratings, options), console)
     console.print(render_text(list_agreement_parts(comparisons)))
     print_saved(files, "Agreement", console)
-    unrelated = list_unrelated(comparisons)
+    unrelated = []
+    for block in comparisons.values():
+        for pair in (*block["all"]["pairs"], *block.get("people", {"judges": []})["judges"]):
+            if not pair["items"]:
+                unrelated.append(WarningRecord(f"{pair['judge']} and {pair['with']} have no item in common"))
     console.warn(*unrelated)
     return decide_exit_code(is_written, not unrelated, not ratings.unknown)
-
-
-def read_ratings(options: AgreementOptions) -> Ratings:
-    """Read what judges and people have said. Raises InputError with every problem, or UsageError."""
-    problems: Problems = []
-    human = [options.human] if options.human else []
-    paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
-    files: dict[str, str | None] = dict.fromkeys(paths)
-    if options.eval_dir is not None:
-        files |= list_judge_files(options.eval_dir, problems)
-    judges, read, undecided = read_rating_files(files, options.raters, problems)
-    if options.all_decisions:
-        judges = count_all(judges)
-    people, read_people, blank = read_rating_files(dict.fromkeys(human), options.raters, problems)
-    people, unknown = match_people(count_all(people), judges, problems)
-    raise_problems(problems)
-    read += read_people
-    if os.path.realpath(options.out) in [os.path.realpath(block["file"]) for block in read]:
-        raise UsageError(f"{options.out} is an input: name another file with --out")
-    return Ratings(judges, people, unknown, read, undecided + blank)
-
-
-def list_rating_warnings(ratings: Ratings, options: AgreementOptions) -> list[Message]:
-    what = "ratings of items that no judge has, which do not count"
-    known = cut_text(ratings.judges[0].show()) if ratings.judges else ""
-    unknown = WarningRecord(what, ratings.unknown, f"a judge has names such as {known}")
-    lines: list[Message] = [*list_warnings(options.human or "", [unknown])]
-    undecided = WarningRecord("files without a score, ignored", ratings.undecided)
-    return [*lines, *describe_warnings(list_warnings("", [undecided]))]
 
 
 def compare_by_criterion(ratings: Ratings, options: AgreementOptions) -> dict[str, dict[str, Any]]:
@@ -9846,33 +9828,42 @@ def list_agreement_files(
     yield from list_report_files(report, options.out.removesuffix(".json"), options.report)
 
 
-def list_unrelated(comparisons: Mapping[str, dict[str, Any]]) -> list[WarningRecord]:
-    pairs = []
-    for block in comparisons.values():
-        pairs += [*block["all"]["pairs"], *block.get("people", {"judges": []})["judges"]]
-    unrelated = [f"{pair['judge']} and {pair['with']}" for pair in pairs if not pair["items"]]
-    return [WarningRecord(f"{names} have no item in common") for names in unrelated]
-
-
 # -- Reading files
 
 
-def list_judge_files(folder: str, problems: Problems) -> dict[str, str | None]:
-    """Return the JSON files in a folder and its subfolders, with the name of the subfolder."""
-    inside = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
-    if not inside:
-        problems.append(Problem(folder, f"no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge"))
-    return {Path(folder, name).as_posix(): os.path.dirname(name) for name in inside}
+def read_ratings(options: AgreementOptions) -> Ratings:
+    """Read what judges and people have said. Raises InputError with every problem, or UsageError."""
+    problems: Problems = []
+    human = [options.human] if options.human else []
+    paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
+    files: dict[str, str | None] = dict.fromkeys(paths)
+    folder = options.eval_dir
+    if folder is not None:
+        inside = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
+        files |= {Path(folder, name).as_posix(): os.path.dirname(name) for name in inside}
+        if not inside:
+            problems.append(
+                Problem(folder, f"no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge")
+            )
+    raters = options.columns.removeprefix("rater=").split(",") if options.columns else []
+    judges, read, undecided = read_rating_files(files, raters, problems, counts_all=options.all_decisions)
+    of_people = read_rating_files(dict.fromkeys(human), raters, problems, counts_all=True)
+    people, unknown = match_people(of_people[0], judges, problems)
+    raise_problems(problems)
+    read += of_people[1]
+    if os.path.realpath(options.out) in [os.path.realpath(block["file"]) for block in read]:
+        raise UsageError(f"{options.out} is an input: name another file with --out")
+    return Ratings(judges, people, read, unknown, undecided + of_people[2])
 
 
 def read_rating_files(
-    files: Mapping[str, str | None], raters: Sequence[str], problems: Problems
+    files: Mapping[str, str | None], raters: Sequence[str], problems: Problems, *, counts_all: bool
 ) -> tuple[list[RatingRow], list[dict[str, Any]], list[str]]:
     """Return the ratings in files, how each was read, and the files without ratings that do not matter.
 
     `files` have the subfolder of those that are in a folder of judges. A file is of the judge that its name
     has (JUDGE_SUFFIX), its subfolder or `judge_model`. Otherwise its name is the judge's; in a folder of
-    judges it does not count then.
+    judges it does not count then. With `counts_all` decisions count that needed no judge.
     """
     names: dict[str, str] = {}  # of judges, by their form in the name of a file
     rows: list[RatingRow] = []
@@ -9889,10 +9880,12 @@ def read_rating_files(
             judge = path if stem in {row.rater for row in rows} else stem
         judge = names.setdefault(name_for_file(judge), judge)
         own = []
-        columns = choose_columns(Item, raw_rows, NO_COLUMNS, [], needs_gold=False)
+        columns = choose_columns(RatingColumns, raw_rows, NO_COLUMNS, found, needs_gold=False)
         for raw in raw_rows:
             try:
-                own.append(parse_rating(raw, columns, file.source, judge, source))
+                row = parse_rating(raw, columns, file.source, judge, source)
+                is_counted = counts_all and row.state == "left_out"
+                own.append(row._replace(state="decisions") if is_counted else row)
             except ValueError as error:
                 found.append(raw.report(str(error)))
         n_ratings = sum(row.value is not None for row in own)
@@ -9901,7 +9894,10 @@ def read_rating_files(
         if is_ungraded or (subfolder is not None and (is_empty or not judge)):
             undecided.append(path)
             continue
-        problems += [Problem(path, f"no row has a score: {RATING_COLUMNS}", 1)] if is_empty else found
+        if is_empty:
+            advice = "fill in score or correct, or name a column for each rater: --columns rater=NAME,NAME"
+            found.append(Problem(path, f"no row has a score: {advice}", 1))
+        problems += found
         read.append({"file": path, "ratings": n_ratings, "form": form})
         rows += own
     return rows, read, undecided
@@ -9911,42 +9907,40 @@ def list_raw_ratings(
     file: FileData, raters: Sequence[str], problems: Problems
 ) -> tuple[str, str, list[JsonRow]]:
     """Return what a file is, the judge that it names or "", and a row for each rating."""
-    value = parse_value(dict[str, Any], file, [])  # a list names no judge
-    if value is not None and not any(isinstance(member, list) for member in value.values()):
-        blocks = flatten(only_dict(system).values() for system in value.values())
-        models = [only_dict(block).get("judge_model") for block in blocks]
+    value = parse_value(dict[str, Any], file, []) or {}  # a list names no judge
+    model = format_plain(value.get("judge_model")) or ""
+    if value and all(isinstance(member, dict) for member in value.values() if member is not None):
         form = "results of a split"
-        rows = list(list_split_ratings(file.name, value))
+        systems = read_results(file, problems)
+        models = [block.judge_model for block in flatten(blocks.values() for blocks in systems.values())]
+        model = next(filter(None, models), "")
+        rows = list(list_split_ratings(file.name, systems))
+    elif "detailed_results" in value:
+        form = "results of answers"
+        criteria = only_dict(only_dict(value.get("setup")).get("criteria"))
+        rows = list(list_answer_ratings(read_rows(file, problems, {"rows": "detailed_results"}), criteria))
     else:
-        value = value or {}
-        models = [value.get("judge_model")]
-        rows = read_rows(file, problems)
         form = "a row for each rating"
-        if "detailed_results" in value:
-            form = "results of answers"
-            rows = list(list_answer_ratings(rows, only_dict(only_dict(value.get("setup")).get("criteria"))))
-        elif raters and LEVELS.keys().isdisjoint(flatten(row.data for row in rows)):
+        rows = read_rows(file, problems)
+        names = {fold_name(name) for row in rows for name in row.data}
+        if raters and (names.isdisjoint(LEVELS) or not names.isdisjoint(map(fold_name, raters))):
             form = f"a column for each rater: {', '.join(raters)}"
             rows = list(flatten(split_by_rater(rows, rater, problems) for rater in raters))
-    return form, cut_text((format_plain(next(filter(None, models), "")) or "").strip()), rows
+    return form, cut_text(model.strip()), rows
 
 
-def list_split_ratings(path: str, results: Fields) -> Iterator[JsonRow]:
+def list_split_ratings(path: str, systems: Mapping[str, Mapping[str, StoredBlock]]) -> Iterator[JsonRow]:
     """Yield a row for each judgement by each criterion in the results of a split."""
     folder = Path(path).parent
     submission = folder.name if folder.parent.name.endswith(GRADED_FOLDER.format(split="")) else ""
-    for system, system_results in results.items():
-        blocks = {}
-        for name, block in only_dict(system_results).items():
-            rows = only_dict(block).get("per_question")
-            blocks[name] = list(map(only_dict, rows)) if isinstance(rows, list) else []
+    for system, blocks in systems.items():
         documents = {}
-        for row in blocks.get("retrieval", []):
+        for row in blocks["retrieval"].per_question:
             documents[format_compact(row.get("question_id"))] = row.get("gold_doc_id")
-        for name, rows in blocks.items():
+        for name, block in blocks.items():
             criterion = RUBRIC.name if name == RUBRIC.block else name
             judged = []
-            for index, row in enumerate(rows):
+            for index, row in enumerate(block.per_question):
                 if not {"judge_score", "answer_score_raw"} & row.keys():
                     break  # nobody judges retrieval and citations
                 question_id = format_compact(row.get("question_id"))
@@ -10006,7 +10000,8 @@ def split_by_rater(rows: Sequence[JsonRow], rater: str, problems: Problems) -> I
     """Yield the rows of a table with what is in a rater's column as the score."""
     check_columns(rows, {"rater": rater}, problems)
     for row in rows:
-        yield row._replace(data={**row.data, "rater": rater, "score": find_member(row.data, rater)})
+        own = {"rater": rater, "correct": None, "score": find_member(row.data, rater)}
+        yield row._replace(data={**row.data, **own})
 
 
 # -- From a file's row to a rating
@@ -10014,9 +10009,18 @@ def split_by_rater(rows: Sequence[JsonRow], rater: str, problems: Problems) -> I
 
 def parse_rating(raw: JsonRow, columns: Columns, file: InputFile, judge: str, source: str) -> RatingRow:
     """Return a row of a file as a rating, which is the judge's if it names no rater. Raises ValueError."""
-    fields = read_fields(raw.data, columns)
-    criterion = fold_text(fields["criterion"])
+    fields: dict[str, str] = defaultdict(str)
+    for name, column in columns.items():
+        value = find_member(raw.data, column)
+        if isinstance(value, list) and name in ("gold", "options"):
+            value = next(iter(value), "")
+        fields[name] = "" if is_missing(value) else format_compact(value)
     names, texts = identify_answer(fields)
+    if not names:
+        expected = "answer_id, question and prediction, item, id or question_id"
+        found = shorten_names([name for name, value in raw.data.items() if not is_missing(value)])
+        raise ValueError(f"what was judged is missing or blank: expected {expected}, found {found}")
+    criterion = fold_text(fields["criterion"])
     value = read_value(fields, criterion)
     state: Literal["decisions", "left_out", "undecided"] = "decisions"
     if value is None:
@@ -10043,72 +10047,34 @@ def parse_rating(raw: JsonRow, columns: Columns, file: InputFile, judge: str, so
     )
 
 
-def read_fields(row: Fields, columns: Columns) -> dict[str, str]:
-    """Return a row's fields as texts, "" for any other. Those of an answer have the names of `answers`."""
-    item = name_fields(Item, row, columns)
-    gold = item.get("gold", item.get("options"))
-    texts = {"input": item.get("question"), "prediction": item.get("prediction")}
-    texts["gold"] = gold[0] if gold and isinstance(gold, list) else gold
-    fields: dict[str, str] = defaultdict(str)
-    for name, value in {**row, **texts}.items():
-        if not is_missing(value):
-            fields[re.sub(r"[\s-]+", "_", name.strip().lower())] = format_compact(value)
-    return fields
-
-
-def read_value(fields: Mapping[str, str], criterion: str) -> float | None:
-    """Return a row's verdict as a bool, or else its score; yes or no as a score is a verdict."""
-    if fields["failure"]:
-        return None
-    if fields["correct"]:
-        return parse_verdict(fields["correct"])
-    word = fields["score"].strip().casefold().replace(",", ".")  # some write a comma for the decimal point
-    built_in = BUILT_IN_CRITERIA.get(criterion)
-    choices = PROMPTS[built_in.prompt].choices if built_in else {}
-    if not word or word in choices:
-        return choices.get(word)
-    if re.fullmatch(NUMBER, word) and abs(float(word)) <= MAX_RATING:
-        return float(word)
-    if word not in VERDICT_WORDS:
-        raise ValueError(f"score: expected a number, yes or no, got {cut_text(fields['score'])}")
-    return VERDICT_WORDS[word]
-
-
-def identify_answer(fields: Mapping[str, str]) -> tuple[list[Hashable], Texts]:
-    """Return what a rated answer may be called, and the texts that describe it. Raises ValueError.
+def identify_answer(fields: Mapping[str, str]) -> tuple[list[Texts], Texts]:
+    """Return what a rated answer may be called, and the texts that describe it.
 
     The first name is its key: the answer_id; without one question, gold answer and answer, with the system
-    if that is given; without these an ID, with the submission and system if they are given.
+    if that is given; without these the ID, with the submission and system if they are given.
     """
     submission = fold_cell(fields["submission"])
     owner = join_folder(submission, fold_cell(fields["system"]))
-    ids = [fold_cell(fields[name]) for name in ("item", "id", "question_id") if fields[name]]
-    texts: Texts = tuple((name, fields[name]) for name in ("input", "gold", "prediction"))
-    names: list[Hashable] = [fold_cell(fields["answer_id"])] if fields["answer_id"] else []
-    has_texts = bool(fields["input"] and (fields["gold"] or fields["prediction"]))
+    answer_id = fold_cell(fields["answer_id"])
+    own_id = fold_cell(fields["id"])
+    gold = fields["gold"] or fields["options"]
+    texts: Texts = (("input", fields["question"]), ("gold", gold), ("prediction", fields["prediction"]))
+    names: list[Texts] = [(("answer_id", answer_id),)] if answer_id else []
+    has_texts = bool(fields["question"] and (gold or fields["prediction"]))
     if has_texts:
         names += [(*texts, ("system", owner)), texts] if owner else [texts]
-    names += [f"{name}/{given}" for name in (owner, submission) if name for given in ids]
-    names += ids
-    if not names:
-        expected = "answer_id, question and prediction, item, id or question_id"
-        found = shorten_names([name for name, text in fields.items() if text])
-        raise ValueError(f"what was judged is missing or blank: expected {expected}, found {found}")
-    if has_texts:
-        return names, texts
-    if owner and ids:
-        return names, (("question_id", ids[0]), ("system", owner))
-    return names, (("item", str(names[0])),)
+    for given in filter(None, (own_id, answer_id)):
+        names += [(("item", join_folder(folder, given)),) for folder in (owner, submission, "")]
+    if owner and own_id and not has_texts:
+        return names, (("question_id", own_id), ("system", owner))
+    return names, texts if has_texts else (("item", answer_id or own_id),)
 
 
 def match_people(
     people: Iterable[RatingRow], judges: Iterable[RatingRow], problems: Problems
 ) -> tuple[list[RatingRow], list[str]]:
-    """Return people's ratings of judged answers, with the answer's key, and what they call others.
-
-    People may call an answer by any of its names.
-    """
-    index: dict[Hashable, dict[Hashable, RatingRow]] = defaultdict(dict)
+    """Return people's ratings of judged answers, with the answer's key, and what they call others."""
+    index: dict[tuple[str, Texts], dict[Texts, RatingRow]] = defaultdict(dict)
     for row in judges:
         for name in row.names:
             index[row.criterion, name].setdefault(row.key, row)
@@ -10121,26 +10087,39 @@ def match_people(
             known.append(row)  # it is only counted
         elif not found:
             unknown.append(row.show())
-        elif len(found) > 1 and row.key not in found:
+        elif len(found) > 1:
             advice = "name one by answer_id, or by system and question_id"
             text = f"{row.show()} is the name of {len(found)} answers: {advice}"
             problems.append(row.place.report(text))
         else:
-            answer = found.get(row.key) or next(iter(found.values()))
+            [answer] = found.values()
             if answer.document and not row.criterion and row.value not in LEVEL_SCORES.values():
                 text = f"score: expected {PROMPTS['rubric'].expected}, got {row.value:g}"
                 problems.append(row.place.report(text))
             rating = (row.rater, row.criterion, row.source, row.key)
-            if rating in rated and isinstance(row.key, str):
-                problems.append(row.place.report(f"a second rating of {row.key} by {row.rater}"))
+            if rating in rated and row.key[0][0] != "input":  # equal texts may be there twice
+                problems.append(row.place.report(f"a second rating of {row.show()} by {row.rater}"))
             rated.add(rating)
             known.append(row._replace(key=answer.key, texts=answer.texts, document=answer.document))
     return known, unknown
 
 
-def count_all(rows: Iterable[RatingRow]) -> list[RatingRow]:
-    """Return ratings of which none is left out since it needed no judge."""
-    return [row if row.value is None else row._replace(state="decisions") for row in rows]
+def read_value(fields: Mapping[str, str], criterion: str) -> float | None:
+    """Return a row's verdict as a bool, or else its score; yes or no as a score is a verdict."""
+    if fields["failure"]:
+        return None
+    if fields["correct"]:
+        return parse_verdict(fields["correct"])
+    word = fields["score"].strip().casefold()
+    built_in = BUILT_IN_CRITERIA.get(criterion)
+    choices = PROMPTS[built_in.prompt].choices if built_in else {}
+    if not word or word in choices:
+        return choices.get(word)
+    if re.fullmatch(NUMBER, word) and abs(float(word)) <= MAX_RATING:
+        return float(word)
+    if word not in VERDICT_WORDS:
+        raise ValueError(f"score: expected a number, yes or no, got {cut_text(fields['score'])}")
+    return VERDICT_WORDS[word]
 
 
 # -- Comparing
@@ -10164,11 +10143,18 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, An
     for item in sorted(items, key=attrgetter("source")):
         by_source[item.source].append(item)
     sources = {}
-    for source, own in by_source.items() if len(by_source) > 1 else ():
-        sources[source] = measure_group(names, own, kind)
+    if len(by_source) > 1:
+        sources = {source: measure_group(names, own, kind) for source, own in by_source.items()}
     apart = [item for item in items if len(set(item.known)) > 1]
     apart.sort(key=lambda item: statistics.pvariance(item.known), reverse=True)  # the most evenly split first
     apart.sort(key=lambda item: max(item.known) - min(item.known), reverse=True)
+    disagreements = []
+    for item in apart[:n_shown]:
+        given = [index for index, rating in enumerate(item.ratings) if rating is not None]
+        decisions = {names[index]: item.ratings[index] for index in given}
+        reasoning = {names[index]: item.reasons[index] for index in given}
+        row = {"source": item.source, **dict(item.texts), "decisions": decisions, "reasoning": reasoning}
+        disagreements.append(row)
     block: dict[str, Any] = {
         "compared": kind,
         "clusters": name_clusters(items),
@@ -10176,7 +10162,7 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, An
         "all": measure_group(names, items, kind),
         "sources": sources,
         "items_apart": len(apart),
-        "disagreements": [build_disagreement(names, item) for item in apart[:n_shown]],
+        "disagreements": disagreements,
     }
     if people:
         block["people"] = compare_people(judges, people, kind)
@@ -10186,14 +10172,16 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, An
 def find_kind(rows: Sequence[RatingRow]) -> str:
     """Return what all raters gave. Scores of 0 and 1 alone are verdicts if anybody said yes or no."""
     with_verdicts = {row.rater: row for row in rows if isinstance(row.value, bool)}
-    scored = [row for row in rows if row.value is not None and not isinstance(row.value, bool)]
-    scores = {row.value for row in scored}
+    with_scores = {row.rater: row for row in rows if type(row.value) is float}
+    scores = {row.value for row in rows if type(row.value) is float}
     if len(scores) > MAX_RATING_VALUES:
-        text = f"there are {len(scores)} different scores, more than {MAX_RATING_VALUES}: round them"
-        raise UsageError(text)
+        raise UsageError(
+            f"there are {len(scores)} different scores, more than {MAX_RATING_VALUES}: round them"
+        )
     if with_verdicts and not scores <= {0, 1}:
-        with_scores = shorten_names(list(dict.fromkeys(row.rater for row in scored)))
-        who = f"yes or no by {shorten_names(list(with_verdicts))}, scores by {with_scores}"
+        who = (
+            f"yes or no by {shorten_names(list(with_verdicts))}, scores by {shorten_names(list(with_scores))}"
+        )
         raise UsageError(f"verdicts and scores cannot be compared: {who}")
     return "correct" if with_verdicts else "score"
 
@@ -10213,7 +10201,7 @@ def collect_items(raters: Raters, kind: str) -> list[RatedItem]:
     """Return each item once. Those of several sources are told apart if all of these raters name them."""
     counted = {name: [row for row in rows if row.state == "decisions"] for name, rows in raters.items()}
     by_source = all(row.source for row in flatten(counted.values()))
-    rows_of: dict[tuple[str, Hashable], dict[str, list[RatingRow]]] = {}
+    rows_of: dict[tuple[str, Texts], dict[str, list[RatingRow]]] = {}
     for name, rows in counted.items():
         for row in rows:
             by_rater = rows_of.setdefault((row.source if by_source else "", row.key), defaultdict(list))
@@ -10221,7 +10209,8 @@ def collect_items(raters: Raters, kind: str) -> list[RatedItem]:
     items = []
     for (source, key), by_rater in rows_of.items():
         first = next(flatten(by_rater.values()))
-        item = RatedItem(source, key, first.texts, first.cluster, [], [], [])
+        cluster = ("document", first.document) if first.document else first.texts[0]
+        item = RatedItem(source, key, first.texts, cluster, [], [], [])
         for name in raters:
             rows = by_rater.get(name, [])
             values = {bool(row.value) if kind == "correct" else row.value for row in rows}
@@ -10230,16 +10219,6 @@ def collect_items(raters: Raters, kind: str) -> list[RatedItem]:
             item.reasons.append(next((row.reason for row in rows if row.reason), ""))
         items.append(item)
     return items
-
-
-def build_disagreement(judges: Sequence[str], item: RatedItem) -> dict[str, Any]:
-    decisions = {}
-    reasoning = {}
-    for name, rating, reason in zip(judges, item.ratings, item.reasons, strict=True):
-        if rating is not None:
-            decisions[name] = rating
-            reasoning[name] = reason
-    return {"source": item.source, **dict(item.texts), "decisions": decisions, "reasoning": reasoning}
 
 
 def measure_group(raters: Sequence[str], items: Sequence[RatedItem], kind: str) -> dict[str, Any]:
@@ -10373,15 +10352,26 @@ def measure_people(
 ) -> tuple[dict[str, Any], dict[str, Mean]]:
     """Compare the scores of a judge, the first rater of the items, with those of people."""
     labels: Counter[float] = Counter()
+    gaps = []  # how much more people give on average
+    clusters = []
     for item in items:
-        if item.ratings[0] is not None or item.contradicted[0]:
-            labels.update(rating for rating in item.ratings[1:] if rating is not None)
-    common = labels.most_common(1)
-    scores = [row.value for row in judged if row.state == "decisions" and row.value is not None]
-    gap = measure_gap(items, find_scale([*scores, *labels]))
+        score = item.ratings[0]
+        given = [rating for rating in item.ratings[1:] if rating is not None]
+        if score is not None or item.contradicted[0]:
+            labels.update(given)
+        if given and score is not None:
+            gaps.append(math.fsum(given) / len(given) - score)
+            clusters.append(item.cluster)
+    gap = NO_MEAN
+    if gaps:
+        scores = [row.value for row in judged if row.state == "decisions" and row.value is not None]
+        width = find_width([*scores, *labels])
+        interval = compute_mean_interval(make_sample(gaps, clusters), -width, width)
+        gap = Mean(compute_average(gaps), interval, len(gaps))
     raters = list(zip(*(item.ratings for item in items), strict=True))
+    common = labels.most_common(1)
     counts: dict[str, Any] = {
-        "krippendorff_alpha": krippendorff_alpha(raters, LEVELS[kind][1]) if gap.n else None,
+        "krippendorff_alpha": krippendorff_alpha(raters, LEVELS[kind][1]) if gaps else None,
         "raters": sum(set(given) != {None} for given in raters[1:]),
         "most_common_label": common[0][0] if common else None,
         "most_common_label_share": common[0][1] / labels.total() if common else None,
@@ -10389,29 +10379,12 @@ def measure_people(
     return counts, {"people_minus_judge": gap}
 
 
-def measure_gap(items: Iterable[RatedItem], bounds: ScoreRange | None) -> Mean:
-    """Measure how much more people give on average than the first rater of the items."""
-    gaps = []
-    clusters = []
-    for item in items:
-        score = item.ratings[0]
-        given = [rating for rating in item.ratings[1:] if rating is not None]
-        if given and score is not None:
-            gaps.append(math.fsum(given) / len(given) - score)
-            clusters.append(item.cluster)
-    if not gaps:
-        return NO_MEAN
-    lowest, highest = bounds or (-math.inf, math.inf)
-    interval = compute_mean_interval(make_sample(gaps, clusters), lowest - highest, highest - lowest)
-    return Mean(compute_average(gaps), interval, len(gaps))
-
-
-def find_scale(ratings: Collection[float]) -> ScoreRange | None:
-    """Return the ends of the scale: shares and verdicts are from 0 to 1, others levels from 1 to 5."""
+def find_width(ratings: Collection[float]) -> float:
+    """Return how long the scale is: shares and verdicts are from 0 to 1, others levels from 1 to 5."""
     for lowest, highest in ((0, 1), (min(LEVEL_SCORES.values()), TOP_SCORE)):
         if all(lowest <= rating <= highest for rating in ratings):
-            return lowest, highest
-    return None
+            return highest - lowest
+    return math.inf
 
 
 # -- Reports

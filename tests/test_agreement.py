@@ -569,6 +569,15 @@ BAD_TABLES = {
     "a wrong verdict": ("item,correct\na,so so\n", "people.csv:2: correct: expected yes or no, got so so"),
     "several answers": ("item,score\nq1,3\n", "people.csv:2: q1 is the name of 2 answers"),
     "two of a person": ("item,score\na,3\na,4\n", "people.csv:3: a second rating of a by people"),
+    "a decimal comma": ("item;score\na;4,5\n", "people.csv:2: score: expected a number, yes or no, got 4,5"),
+    "two names of one field": (
+        "id,question_id,score\na,q1,4\n",
+        "people.csv: columns for id: id, question_id: ",
+    ),
+    "an ID in place of an answer's ID": (
+        "answer_id,score\nq0,4\n",
+        f"{UNKNOWN}q0; a judge has names such as a",
+    ),
     "not a number": ("item,score\na,inf\n", "people.csv:2: score: expected a number, yes or no, got inf"),
     "verdicts on scores": (
         "item,correct\na,yes\n",
@@ -1109,8 +1118,8 @@ def rate(project: Project, content: str, *options: str) -> tuple[Outcome, Any]:
 
 
 def test_a_column_for_each_rater(project: Project) -> None:
-    """Only if they are named, or an index might be a rater. A decimal comma is a point."""
-    content = "item;Ann;bob;index\na;4,5;4.5;1\nb;;3;2\nc;1;1;3\n"
+    """Only if they are named, or an index might be a rater; a column `score` beside them does not count."""
+    content = "item;Ann;bob;score\na;4.5;4.5;1\nb;;3;2\nc;1;1;3\n"
     outcome, results = rate(project, content, "--columns", "rater=Ann,bob")
     [pair] = results["all"]["pairs"]
     assert (outcome.code, pair["items"], pair["agreement"]) == (0, 2, 1.0)
@@ -1119,9 +1128,11 @@ def test_a_column_for_each_rater(project: Project) -> None:
     [read] = results["read"]
     assert read == {"file": "t.csv", "ratings": 5, "form": "a column for each rater: Ann, bob"}
     refused = assert_refused(project, "agreement", "t.csv", "--columns", "rater=ann,eve")
-    assert refused == ["t.csv: --columns rater=eve: found item, ann, bob, index"]
-    refused = assert_refused(project, "agreement", "t.csv")
-    assert refused == [f"t.csv:1: no row has a score: {FILL_IN}"]
+    assert refused == ["t.csv: --columns rater=eve: found item, ann, bob, score"]
+    assert (
+        rate(project, content.replace("score", "index"))[0].err[0]
+        == f"t.csv:1: no row has a score: {FILL_IN}"
+    )
 
 
 def test_people_rate_equal_answers_of_several_systems(project: Project) -> None:
