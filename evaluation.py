@@ -9648,16 +9648,15 @@ def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[
 # ------------------------------------------------------------------ 16. Agreement
 
 # In: results and tables of ratings by judges, repeats of a judge, people. Out: how far they agree by each
-# criterion, each item by each pair, and how much kinder a judge is than people. Nothing is asked. Every file
-# becomes RatingRows; after that nothing depends on what kind of file it was. Read first: RatingRow,
-# measure_agreement, compare_raters.
+# criterion, and how much kinder a judge is than people. Nothing is asked. Every file becomes RatingRows; then
+# nothing depends on what kind it was. Read first: RatingRow, measure_agreement, compare_raters.
 
-MADE_WITHOUT_JUDGE = ("exact", "semantic", "no_llm")  # decision methods of `answers`
 CERTAIN_REASONS = {row.rationale for row in (NO_ANSWER, NOTHING_CITED, NONE_EXISTS)}  # of a split's scores
-LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa, of Krippendorff's alpha
+LEVELS = {  # by kind of rating: of Cohen's kappa, of Krippendorff's alpha
     "correct": ("nominal", "nominal"),
     "score": ("quadratic", "ordinal"),
 }
+STATES = ("decisions", "left_out", "undecided")  # of what a rater said
 NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
 AGREEMENT_TITLES = {  # of what two raters have in a table
@@ -9703,7 +9702,7 @@ class RatingRow(NamedTuple):
     source: str  # whose answer it is; "" if nothing says so
     document: str  # the gold document; "" outside of splits
     value: float | None  # a score; a verdict as a bool
-    state: Literal["decisions", "left_out", "undecided"]
+    state: str  # one of STATES
     reason: str
     file: InputFile
     place: JsonRow  # without its data
@@ -9789,7 +9788,14 @@ def measure_agreement(options: AgreementOptions, console: Console) -> int:
     if ratings.undecided:
         console.warn(WarningRecord("files without a score, ignored", ratings.undecided).describe())
     comparisons = compare_by_criterion(ratings, options)
-    files, is_written = write_outputs(list_agreement_files(comparisons, ratings, options), console)
+    first, *others = comparisons
+    document = {"program_version": VERSION, **comparisons[first], "read": ratings.read}
+    if others:
+        document["criteria"] = {name: comparisons[name] for name in others}
+    report = Report("How far judges agree", list_agreement_parts(comparisons, is_page=True))
+    reports = list_report_files(report, options.out.removesuffix(".json"), options.report)
+    results = OutputFile(options.out, functools.partial(render_results, document))
+    files, is_written = write_outputs([results, *reports], console)
     console.print(render_text(list_agreement_parts(comparisons)))
     print_saved(files, "Agreement", console)
     unrelated = []
@@ -9814,18 +9820,6 @@ def compare_by_criterion(ratings: Ratings, options: AgreementOptions) -> dict[st
     if not comparisons:
         raise UsageError(f"agreement needs two judges, or one and --human, got {n_raters}")
     return comparisons
-
-
-def list_agreement_files(
-    comparisons: Mapping[str, dict[str, Any]], ratings: Ratings, options: AgreementOptions
-) -> Iterator[OutputFile]:
-    first, *others = comparisons
-    document = {"program_version": VERSION, **comparisons[first], "read": ratings.read}
-    if others:
-        document["criteria"] = {name: comparisons[name] for name in others}
-    yield OutputFile(options.out, functools.partial(render_results, document))
-    report = Report("How far judges agree", list_agreement_parts(comparisons, is_page=True))
-    yield from list_report_files(report, options.out.removesuffix(".json"), options.report)
 
 
 # -- Reading files
@@ -9863,7 +9857,7 @@ def read_rating_files(
 
     `files` have the subfolder of those that are in a folder of judges. A file is of the judge that its name
     has (JUDGE_SUFFIX), its subfolder or `judge_model`. Otherwise its name is the judge's; in a folder of
-    judges it does not count then. With `counts_all` decisions count that needed no judge.
+    judges it does not count then.
     """
     names: dict[str, str] = {}  # of judges, by their form in the name of a file
     rows: list[RatingRow] = []
@@ -9883,9 +9877,7 @@ def read_rating_files(
         columns = choose_columns(RatingColumns, raw_rows, NO_COLUMNS, found, needs_gold=False)
         for raw in raw_rows:
             try:
-                row = parse_rating(raw, columns, file.source, judge, source)
-                is_counted = counts_all and row.state == "left_out"
-                own.append(row._replace(state="decisions") if is_counted else row)
+                own.append(parse_rating(raw, columns, file.source, judge, source, counts_all=counts_all))
             except ValueError as error:
                 found.append(raw.report(str(error)))
         n_ratings = sum(row.value is not None for row in own)
@@ -9906,7 +9898,7 @@ def read_rating_files(
 def list_raw_ratings(
     file: FileData, raters: Sequence[str], problems: Problems
 ) -> tuple[str, str, list[JsonRow]]:
-    """Return what a file is, the judge that it names or "", and a row for each rating."""
+    """Return what a file is, the judge that it names, and a row for each rating."""
     value = parse_value(dict[str, Any], file, []) or {}  # a list names no judge
     model = format_plain(value.get("judge_model")) or ""
     if value and all(isinstance(member, dict) for member in value.values() if member is not None):
@@ -9925,7 +9917,13 @@ def list_raw_ratings(
         names = {fold_name(name) for row in rows for name in row.data}
         if raters and (names.isdisjoint(LEVELS) or not names.isdisjoint(map(fold_name, raters))):
             form = f"a column for each rater: {', '.join(raters)}"
-            rows = list(flatten(split_by_rater(rows, rater, problems) for rater in raters))
+            table = rows
+            rows = []
+            for rater in raters:
+                check_columns(table, {"rater": rater}, problems)
+                for row in table:
+                    own = {"rater": rater, "correct": None, "score": find_member(row.data, rater)}
+                    rows.append(row._replace(data=row.data | own))
     return form, cut_text(model.strip()), rows
 
 
@@ -9984,9 +9982,9 @@ def split_by_repeat(rows: Sequence[JsonRow]) -> Iterator[JsonRow]:
     """Yield a row for each time that a judge was asked; what needed no judge is the same each time."""
     lists = [row.data["repeats"] if isinstance(row.data["repeats"], list) else [] for row in rows]
     n_times = max(map(len, lists), default=0)
+    if not n_times:
+        yield from rows
     for row, repeats in zip(rows, lists, strict=True):
-        if not n_times:
-            yield row
         for number in range(n_times):
             data = {**row.data, "judge_repeat": number + 1}
             if len(repeats) == n_times:
@@ -9996,24 +9994,21 @@ def split_by_repeat(rows: Sequence[JsonRow]) -> Iterator[JsonRow]:
             yield row._replace(data=data)
 
 
-def split_by_rater(rows: Sequence[JsonRow], rater: str, problems: Problems) -> Iterator[JsonRow]:
-    """Yield the rows of a table with what is in a rater's column as the score."""
-    check_columns(rows, {"rater": rater}, problems)
-    for row in rows:
-        own = {"rater": rater, "correct": None, "score": find_member(row.data, rater)}
-        yield row._replace(data={**row.data, **own})
-
-
 # -- From a file's row to a rating
 
 
-def parse_rating(raw: JsonRow, columns: Columns, file: InputFile, judge: str, source: str) -> RatingRow:
-    """Return a row of a file as a rating, which is the judge's if it names no rater. Raises ValueError."""
+def parse_rating(
+    raw: JsonRow, columns: Columns, file: InputFile, judge: str, source: str, *, counts_all: bool
+) -> RatingRow:
+    """Return a row of a file as a rating, which is the judge's if it names no rater. Raises ValueError.
+
+    With `counts_all` decisions count that needed no judge.
+    """
     fields: dict[str, str] = defaultdict(str)
     for name, column in columns.items():
         value = find_member(raw.data, column)
-        if isinstance(value, list) and name in ("gold", "options"):
-            value = next(iter(value), "")
+        if isinstance(value, list) and value and name in ("gold", "options"):
+            value = value[0]
         fields[name] = "" if is_missing(value) else format_compact(value)
     names, texts = identify_answer(fields)
     if not names:
@@ -10022,13 +10017,10 @@ def parse_rating(raw: JsonRow, columns: Columns, file: InputFile, judge: str, so
         raise ValueError(f"what was judged is missing or blank: expected {expected}, found {found}")
     criterion = fold_text(fields["criterion"])
     value = read_value(fields, criterion)
-    state: Literal["decisions", "left_out", "undecided"] = "decisions"
-    if value is None:
-        state = "undecided"
-    elif fields["decision_method"]:
-        state = "left_out" if fields["decision_method"] in MADE_WITHOUT_JUDGE else "decisions"
-    elif fields["reasoning"] in CERTAIN_REASONS and value in (0, 1):
-        state = "left_out"
+    method = fields["decision_method"]
+    is_certain = not method and value in (0, 1) and fields["reasoning"] in CERTAIN_REASONS
+    needed_none = is_certain or method in ("exact", "semantic", "no_llm")  # of `answers`
+    decided = "left_out" if needed_none and not counts_all else "decisions"
     rater = fold_cell(fields["rater"]) or judge
     source = fields["source_file"] or fields["run_name"] or source or fields["source"]
     return RatingRow(
@@ -10040,7 +10032,7 @@ def parse_rating(raw: JsonRow, columns: Columns, file: InputFile, judge: str, so
         source=cut_text(re.sub(r"\.(jsonl?|csv)$", "", source)),
         document=fields["gold_doc_id"],
         value=value,
-        state=state,
+        state="undecided" if value is None else decided,
         reason=fields["reasoning"],
         file=file,
         place=raw._replace(data=None),
@@ -10171,30 +10163,23 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, An
 
 def find_kind(rows: Sequence[RatingRow]) -> str:
     """Return what all raters gave. Scores of 0 and 1 alone are verdicts if anybody said yes or no."""
-    with_verdicts = {row.rater: row for row in rows if isinstance(row.value, bool)}
-    with_scores = {row.rater: row for row in rows if type(row.value) is float}
-    scores = {row.value for row in rows if type(row.value) is float}
+    with_verdicts = list(dict.fromkeys(row.rater for row in rows if isinstance(row.value, bool)))
+    scored = [row for row in rows if type(row.value) is float]
+    scores = {row.value for row in scored}
     if len(scores) > MAX_RATING_VALUES:
-        raise UsageError(
-            f"there are {len(scores)} different scores, more than {MAX_RATING_VALUES}: round them"
-        )
+        text = f"there are {len(scores)} different scores, more than {MAX_RATING_VALUES}: round them"
+        raise UsageError(text)
     if with_verdicts and not scores <= {0, 1}:
-        who = (
-            f"yes or no by {shorten_names(list(with_verdicts))}, scores by {shorten_names(list(with_scores))}"
-        )
+        with_scores = shorten_names(list(dict.fromkeys(row.rater for row in scored)))
+        who = f"yes or no by {shorten_names(with_verdicts)}, scores by {with_scores}"
         raise UsageError(f"verdicts and scores cannot be compared: {who}")
     return "correct" if with_verdicts else "score"
 
 
 def describe_rater(name: str, rows: Iterable[RatingRow]) -> dict[str, Any]:
     states = Counter(row.state for row in rows)
-    return {
-        "judge": name,
-        "decisions": states["decisions"],
-        "left_out": states["left_out"],
-        "undecided": states["undecided"],
-        "files": [file.build_block() for file in dict.fromkeys(row.file for row in rows)],
-    }
+    files = [file.build_block() for file in dict.fromkeys(row.file for row in rows)]
+    return {"judge": name, **{state: states[state] for state in STATES}, "files": files}
 
 
 def collect_items(raters: Raters, kind: str) -> list[RatedItem]:
@@ -10225,26 +10210,27 @@ def measure_group(raters: Sequence[str], items: Sequence[RatedItem], kind: str) 
     """Measure how far all raters agree, and each two of them. `items` have the ratings of these raters."""
     complete = [item for item in items if None not in item.ratings]
     several = [item for item in items if len(item.known) > 1]
-    counts = {
+    group = {
         "alpha_level": LEVELS[kind][1],
         "items": len(items),
         "contradicted": sum(any(item.contradicted) for item in items),
         "items_of_all": len(complete),
         "items_of_several": len(several),
-    }
-    means = {
         "fleiss_kappa": measure_ratings(complete, "nominal", correction=0),
         "krippendorff_alpha": measure_ratings(several, LEVELS[kind][1], correction=1),
     }
     pairs = []
     for pair in itertools.combinations(range(len(raters)), 2):
         names = {"judge": raters[pair[0]], "with": raters[pair[1]]}
-        pair_counts, pair_means = compare_first([item.select(pair) for item in items], kind, "agreement")
-        pairs.append(build_means_row({**names, **pair_counts}, pair_means))
-    return {**build_means_row(counts, means), "pairs": pairs}
+        compared = compare_first([item.select(pair) for item in items], kind, "agreement")
+        pairs.append(build_means_row(names | compared))
+    return {**build_means_row(group), "pairs": pairs}
 
 
-def build_means_row(counts: dict[str, Any], means: Mapping[str, Mean]) -> dict[str, Any]:
+def build_means_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return counts and means as the results have them."""
+    means = {name: value for name, value in row.items() if isinstance(value, Mean)}
+    counts = {name: value for name, value in row.items() if name not in means}
     values = {name: mean.value for name, mean in means.items()}
     intervals = {name: mean.interval for name, mean in means.items()}
     reasons = {name: mean.reason for name, mean in means.items() if mean.reason}
@@ -10261,7 +10247,7 @@ def measure_ratings(rated: Sequence[RatedItem], level: str, correction: int | No
     return measure_coefficient(ratings, clusters, name_clusters(rated), level, correction)
 
 
-def compare_first(items: Iterable[RatedItem], kind: str, rate: str) -> tuple[dict[str, Any], dict[str, Mean]]:
+def compare_first(items: Iterable[RatedItem], kind: str, rate: str) -> dict[str, Any]:
     """Compare the first rater with each other one. `rate` is the name of the share of equal ratings."""
     rated = []
     n_contradicted = 0
@@ -10275,22 +10261,21 @@ def compare_first(items: Iterable[RatedItem], kind: str, rate: str) -> tuple[dic
     clusters = [item.cluster for item in rated]
     values = np.array([item.ratings for item in rated], np.float64).reshape(-1, 2)
     gaps = values[:, 0] - values[:, 1]
-    counts = {
+    row: dict[str, Any] = {
         "items": len({(item.source, item.key) for item in rated}),
         "ratings": len(rated),
         "questions": len(set(clusters)),
         "contradicted": n_contradicted,
     }
     if rate == "accuracy":
-        counts |= {"too_kind": int((gaps > 0).sum()), "too_strict": int((gaps < 0).sum())}
+        row |= {"too_kind": int((gaps > 0).sum()), "too_strict": int((gaps < 0).sum())}
     widths = {rate: 0}
     if values.max(initial=0) > 1:  # from 0 to 1 all ratings are within 1
         widths[f"{rate}_within_1"] = 1
-    means = {}
     for name, width in widths.items():
         is_near = (abs(gaps) <= width + 1e-9).astype(float)
-        means[name] = compute_mean(make_sample(is_near.tolist(), clusters), SHARE)
-    return counts, {**means, "kappa": measure_ratings(rated, LEVELS[kind][0])}
+        row[name] = compute_mean(make_sample(is_near.tolist(), clusters), SHARE)
+    return {**row, "kappa": measure_ratings(rated, LEVELS[kind][0])}
 
 
 # -- Judges and people
@@ -10307,17 +10292,18 @@ def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
     compared = []
     for index, (judge, rows) in enumerate(judges.items()):
         own = [item.select((index, *of_people)) for item in items]
-        counts, means = compare_first(own, kind, "accuracy")
-        more_counts, more_means = measure_people(rows, own, kind)
-        names = {"judge": judge, "with": name}
-        compared.append(build_means_row({**names, **counts, **more_counts}, means | more_means))
-    votes = ("majority", "unanimous") if n > 1 else ()
+        row = {**compare_first(own, kind, "accuracy"), **measure_people(rows, own, kind)}
+        compared.append(build_means_row({"judge": judge, "with": name, **row}))
+    votes = []
+    for vote in ("majority", "unanimous") if n > 1 else ():
+        row = compare_vote(known, n, kind, is_majority=vote == "majority")
+        votes.append(build_means_row({"judge": vote, "with": name, **row}))
     block = {
         **describe_rater(name, list(flatten(people.values()))),
         "items": len(known),
         "items_without_judge": sum(not item.select(range(n)).known for item in known),
         "judges": compared,
-        "votes": [compare_vote({"judge": vote, "with": name}, known, n, kind) for vote in votes],
+        "votes": votes,
     }
     if len(people) > 1:
         block["among_people"] = measure_group(list(people), collect_items(people, kind), kind)
@@ -10325,10 +10311,9 @@ def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
 
 
 def compare_vote(
-    names: dict[str, str], items: Iterable[RatedItem], n_judges: int, kind: str
+    items: Iterable[RatedItem], n_judges: int, kind: str, *, is_majority: bool
 ) -> dict[str, Any]:
     """Compare the vote on each item with people: of more than half of two judges or more, or of all."""
-    is_majority = names["judge"] == "majority"
     voted = []
     left_out = {"left_out": 0, "fewer_judges": 0}
     for item in items:
@@ -10343,13 +10328,10 @@ def compare_vote(
             ratings = [winner, *item.ratings[n_judges:]]
             contradicted = [False, *item.contradicted[n_judges:]]
             voted.append(item._replace(ratings=ratings, contradicted=contradicted))
-    counts, means = compare_first(voted, kind, "accuracy")
-    return build_means_row({**names, **left_out, **counts}, means)
+    return {**left_out, **compare_first(voted, kind, "accuracy")}
 
 
-def measure_people(
-    judged: Iterable[RatingRow], items: Sequence[RatedItem], kind: str
-) -> tuple[dict[str, Any], dict[str, Mean]]:
+def measure_people(judged: Iterable[RatingRow], items: Sequence[RatedItem], kind: str) -> dict[str, Any]:
     """Compare the scores of a judge, the first rater of the items, with those of people."""
     labels: Counter[float] = Counter()
     gaps = []  # how much more people give on average
@@ -10370,13 +10352,13 @@ def measure_people(
         gap = Mean(compute_average(gaps), interval, len(gaps))
     raters = list(zip(*(item.ratings for item in items), strict=True))
     common = labels.most_common(1)
-    counts: dict[str, Any] = {
+    return {
         "krippendorff_alpha": krippendorff_alpha(raters, LEVELS[kind][1]) if gaps else None,
         "raters": sum(set(given) != {None} for given in raters[1:]),
         "most_common_label": common[0][0] if common else None,
         "most_common_label_share": common[0][1] / labels.total() if common else None,
+        "people_minus_judge": gap,
     }
-    return counts, {"people_minus_judge": gap}
 
 
 def find_width(ratings: Collection[float]) -> float:
@@ -10394,7 +10376,16 @@ def list_agreement_parts(comparisons: Mapping[str, dict[str, Any]], *, is_page: 
     parts = []
     for criterion, block in comparisons.items():
         suffix = f", by {criterion}" if criterion else ""
-        parts.append(build_raters_part(block, suffix))
+        raters = [*block["judges"], *([block["people"]] if "people" in block else [])]
+        rows = [[row["judge"], *(row[state] for state in STATES), len(row["files"])] for row in raters]
+        clusters = block["clusters"].replace("documents", "gold documents")
+        weights = " with quadratic weights" if block["compared"] == "score" else ""
+        lines = [
+            f"{IN_BRACKETS}, from {MIN_CLUSTERS} {clusters} on: by {clusters}; of coefficients a bootstrap.",
+            f"Kappa is Cohen's{weights}.",
+        ]
+        header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
+        parts.append(Part(f"Agreement between judges{suffix}", header, rows, lines))
         if block["all"]["pairs"]:
             parts.append(build_group_part(f"All items{suffix}", block["all"]))
         for source, group in block["sources"].items():
@@ -10409,21 +10400,6 @@ def list_agreement_parts(comparisons: Mapping[str, dict[str, Any]], *, is_page: 
         title = f"Disagreements: {len(lines)} of {block['items_apart']}, the widest first{suffix}"
         parts.append(Part(title, lines=lines))
     return parts
-
-
-def build_raters_part(block: Mapping[str, Any], suffix: str) -> Part:
-    rows: list[list[Cell]] = []
-    for row in (*block["judges"], *([block["people"]] if "people" in block else [])):
-        counts = [row[name] for name in ("decisions", "left_out", "undecided")]
-        rows.append([row["judge"], *counts, len(row["files"])])
-    clusters = block["clusters"].replace("documents", "gold documents")
-    weights = " with quadratic weights" if block["compared"] == "score" else ""
-    lines = [
-        f"{IN_BRACKETS}, from {MIN_CLUSTERS} {clusters} on: by {clusters}; of coefficients a bootstrap.",
-        f"Kappa is Cohen's{weights}.",
-    ]
-    header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
-    return Part(f"Agreement between judges{suffix}", header, rows, lines)
 
 
 def build_group_part(title: str, group: Mapping[str, Any]) -> Part:
