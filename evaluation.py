@@ -9716,10 +9716,7 @@ Raters: TypeAlias = Mapping[str, list[RatingRow]]  # by name, with what each sai
 
 
 class RatedItem(NamedTuple):
-    """An answer with the ratings of several raters."""
-
     source: str  # "" unless all raters name one
-    key: Texts
     texts: Texts
     cluster: tuple[str, str]  # what answers have in common that are judged alike: gold document, or question
     ratings: list[float | None]  # of each rater; None if there is none, or several that differ
@@ -9736,12 +9733,10 @@ class RatedItem(NamedTuple):
 
 
 class Ratings(NamedTuple):
-    """What raters said, and how their files were read."""
+    """What is in the files of judges, or of people."""
 
-    judges: list[RatingRow]
-    people: list[RatingRow]
-    read: list[dict[str, Any]]  # of each file, as the results have it
-    unknown: list[str]  # what people call answers that no judge has rated
+    rows: list[RatingRow]
+    read: list[dict[str, Any]]  # how each file was read, as the results have it
     undecided: list[str]  # files without a score that do not matter
 
 
@@ -9777,19 +9772,20 @@ and system. Rows of several files by one judge are one rater's, and each repeat 
 
 def measure_agreement(options: AgreementOptions, console: Console) -> int:
     """Compare what judges, or judges and people, decided on the same answers."""
-    ratings = read_ratings(options)
-    for block in ratings.read:
+    judges, people, unknown = read_ratings(options)
+    read = judges.read + people.read
+    for block in read:
         console.note(f"{block['file']}: {block['ratings']:,} ratings, {block['form']}")
-    if ratings.unknown:
+    if unknown:
         what = "ratings of items that no judge has, which do not count"
-        known = cut_text(ratings.judges[0].show()) if ratings.judges else ""
-        advice = f"a judge has names such as {known}"
-        console.warn(WarningRecord(what, ratings.unknown, advice, options.human or ""))
-    if ratings.undecided:
-        console.warn(WarningRecord("files without a score, ignored", ratings.undecided).describe())
-    comparisons = compare_by_criterion(ratings, options)
+        known = cut_text(judges.rows[0].show()) if judges.rows else ""
+        console.warn(WarningRecord(what, unknown, f"a judge has names such as {known}", options.human or ""))
+    undecided = judges.undecided + people.undecided
+    if undecided:
+        console.warn(WarningRecord("files without a score, ignored", undecided).describe())
+    comparisons = compare_by_criterion(judges.rows, people.rows, max(0, options.samples))
     first, *others = comparisons
-    document = {"program_version": VERSION, **comparisons[first], "read": ratings.read}
+    document = {"program_version": VERSION, **comparisons[first], "read": read}
     if others:
         document["criteria"] = {name: comparisons[name] for name in others}
     report = Report("How far judges agree", list_agreement_parts(comparisons, is_page=True))
@@ -9804,19 +9800,21 @@ def measure_agreement(options: AgreementOptions, console: Console) -> int:
             if not pair["items"]:
                 unrelated.append(WarningRecord(f"{pair['judge']} and {pair['with']} have no item in common"))
     console.warn(*unrelated)
-    return decide_exit_code(is_written, not unrelated, not ratings.unknown)
+    return decide_exit_code(is_written, not unrelated, not unknown)
 
 
-def compare_by_criterion(ratings: Ratings, options: AgreementOptions) -> dict[str, dict[str, Any]]:
+def compare_by_criterion(
+    judged: Sequence[RatingRow], labels: Sequence[RatingRow], n_shown: int
+) -> dict[str, dict[str, Any]]:
     """Return how far raters agree, by criterion. The first is the rubric, if there is one."""
     comparisons = {}
     n_raters = 0
-    for criterion in sorted({row.criterion for row in ratings.judges}):
-        judges = group_raters(ratings.judges, criterion)
-        people = group_raters(ratings.people, criterion)
+    for criterion in sorted({row.criterion for row in judged}):
+        judges = group_raters(judged, criterion)
+        people = group_raters(labels, criterion)
         n_raters = len(judges) + len(people)
         if n_raters > 1:
-            comparisons[criterion] = compare_raters(judges, people, max(0, options.samples))
+            comparisons[criterion] = compare_raters(judges, people, n_shown)
     if not comparisons:
         raise UsageError(f"agreement needs two judges, or one and --human, got {n_raters}")
     return comparisons
@@ -9825,8 +9823,8 @@ def compare_by_criterion(ratings: Ratings, options: AgreementOptions) -> dict[st
 # -- Reading files
 
 
-def read_ratings(options: AgreementOptions) -> Ratings:
-    """Read what judges and people have said. Raises InputError with every problem, or UsageError."""
+def read_ratings(options: AgreementOptions) -> tuple[Ratings, Ratings, list[str]]:
+    """Return what judges and people have said, and what people call answers that no judge has rated."""
     problems: Problems = []
     human = [options.human] if options.human else []
     paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
@@ -9840,22 +9838,23 @@ def read_ratings(options: AgreementOptions) -> Ratings:
                 Problem(folder, f"no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge")
             )
     raters = options.columns.removeprefix("rater=").split(",") if options.columns else []
-    judges, read, undecided = read_rating_files(files, raters, problems, counts_all=options.all_decisions)
-    of_people = read_rating_files(dict.fromkeys(human), raters, problems, counts_all=True)
-    people, unknown = match_people(of_people[0], judges, problems)
+    judges = read_rating_files(files, raters, problems, counts_all=options.all_decisions)
+    people = read_rating_files(dict.fromkeys(human), raters, problems, counts_all=True)
+    known, unknown = match_people(people.rows, judges.rows, problems)
     raise_problems(problems)
-    read += of_people[1]
-    if os.path.realpath(options.out) in [os.path.realpath(block["file"]) for block in read]:
+    if os.path.realpath(options.out) in [
+        os.path.realpath(block["file"]) for block in judges.read + people.read
+    ]:
         raise UsageError(f"{options.out} is an input: name another file with --out")
-    return Ratings(judges, people, read, unknown, undecided + of_people[2])
+    return judges, people._replace(rows=known), unknown
 
 
 def read_rating_files(
     files: Mapping[str, str | None], raters: Sequence[str], problems: Problems, *, counts_all: bool
-) -> tuple[list[RatingRow], list[dict[str, Any]], list[str]]:
-    """Return the ratings in files, how each was read, and the files without ratings that do not matter.
+) -> Ratings:
+    """Read files, with the subfolder of those that are in a folder of judges.
 
-    `files` have the subfolder of those that are in a folder of judges. A file is of the judge that its name
+    A file is of the judge that its name
     has (JUDGE_SUFFIX), its subfolder or `judge_model`. Otherwise its name is the judge's; in a folder of
     judges it does not count then.
     """
@@ -9892,7 +9891,7 @@ def read_rating_files(
         problems += found
         read.append({"file": path, "ratings": n_ratings, "form": form})
         rows += own
-    return rows, read, undecided
+    return Ratings(rows, read, undecided)
 
 
 def list_raw_ratings(
@@ -9932,9 +9931,8 @@ def list_split_ratings(path: str, systems: Mapping[str, Mapping[str, StoredBlock
     folder = Path(path).parent
     submission = folder.name if folder.parent.name.endswith(GRADED_FOLDER.format(split="")) else ""
     for system, blocks in systems.items():
-        documents = {}
-        for row in blocks["retrieval"].per_question:
-            documents[format_compact(row.get("question_id"))] = row.get("gold_doc_id")
+        asked = blocks["retrieval"].per_question
+        documents = {format_compact(row.get("question_id")): row.get("gold_doc_id") for row in asked}
         for name, block in blocks.items():
             criterion = RUBRIC.name if name == RUBRIC.block else name
             judged = []
@@ -10012,9 +10010,9 @@ def parse_rating(
         fields[name] = "" if is_missing(value) else format_compact(value)
     names, texts = identify_answer(fields)
     if not names:
-        expected = "answer_id, question and prediction, item, id or question_id"
         found = shorten_names([name for name, value in raw.data.items() if not is_missing(value)])
-        raise ValueError(f"what was judged is missing or blank: expected {expected}, found {found}")
+        expected = "expected answer_id, question and prediction, item, id or question_id"
+        raise ValueError(f"what was judged is missing or blank: {expected}, found {found}")
     criterion = fold_text(fields["criterion"])
     value = read_value(fields, criterion)
     method = fields["decision_method"]
@@ -10050,16 +10048,16 @@ def identify_answer(fields: Mapping[str, str]) -> tuple[list[Texts], Texts]:
     answer_id = fold_cell(fields["answer_id"])
     own_id = fold_cell(fields["id"])
     gold = fields["gold"] or fields["options"]
-    texts: Texts = (("input", fields["question"]), ("gold", gold), ("prediction", fields["prediction"]))
     names: list[Texts] = [(("answer_id", answer_id),)] if answer_id else []
-    has_texts = bool(fields["question"] and (gold or fields["prediction"]))
-    if has_texts:
-        names += [(*texts, ("system", owner)), texts] if owner else [texts]
+    described: Texts = (("item", answer_id or own_id),)
+    if owner and own_id:
+        described = (("question_id", own_id), ("system", owner))
+    if fields["question"] and (gold or fields["prediction"]):
+        described = (("input", fields["question"]), ("gold", gold), ("prediction", fields["prediction"]))
+        names += [(*described, ("system", owner)), described] if owner else [described]
     for given in filter(None, (own_id, answer_id)):
         names += [(("item", join_folder(folder, given)),) for folder in (owner, submission, "")]
-    if owner and own_id and not has_texts:
-        return names, (("question_id", own_id), ("system", owner))
-    return names, texts if has_texts else (("item", answer_id or own_id),)
+    return names, described
 
 
 def match_people(
@@ -10080,9 +10078,8 @@ def match_people(
         elif not found:
             unknown.append(row.show())
         elif len(found) > 1:
-            advice = "name one by answer_id, or by system and question_id"
-            text = f"{row.show()} is the name of {len(found)} answers: {advice}"
-            problems.append(row.place.report(text))
+            text = f"{row.show()} is the name of {len(found)} answers"
+            problems.append(row.place.report(f"{text}: name one by answer_id, or by system and question_id"))
         else:
             [answer] = found.values()
             if answer.document and not row.criterion and row.value not in LEVEL_SCORES.values():
@@ -10163,17 +10160,16 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, An
 
 def find_kind(rows: Sequence[RatingRow]) -> str:
     """Return what all raters gave. Scores of 0 and 1 alone are verdicts if anybody said yes or no."""
-    with_verdicts = list(dict.fromkeys(row.rater for row in rows if isinstance(row.value, bool)))
-    scored = [row for row in rows if type(row.value) is float]
-    scores = {row.value for row in scored}
+    judged = list(dict.fromkeys(row.rater for row in rows if isinstance(row.value, bool)))
+    scored = list(dict.fromkeys(row.rater for row in rows if type(row.value) is float))
+    scores = {row.value for row in rows if type(row.value) is float}
     if len(scores) > MAX_RATING_VALUES:
         text = f"there are {len(scores)} different scores, more than {MAX_RATING_VALUES}: round them"
         raise UsageError(text)
-    if with_verdicts and not scores <= {0, 1}:
-        with_scores = shorten_names(list(dict.fromkeys(row.rater for row in scored)))
-        who = f"yes or no by {shorten_names(with_verdicts)}, scores by {with_scores}"
+    if judged and not scores <= {0, 1}:
+        who = f"yes or no by {shorten_names(judged)}, scores by {shorten_names(scored)}"
         raise UsageError(f"verdicts and scores cannot be compared: {who}")
-    return "correct" if with_verdicts else "score"
+    return "correct" if judged else "score"
 
 
 def describe_rater(name: str, rows: Iterable[RatingRow]) -> dict[str, Any]:
@@ -10192,10 +10188,10 @@ def collect_items(raters: Raters, kind: str) -> list[RatedItem]:
             by_rater = rows_of.setdefault((row.source if by_source else "", row.key), defaultdict(list))
             by_rater[name].append(row)
     items = []
-    for (source, key), by_rater in rows_of.items():
+    for (source, _), by_rater in rows_of.items():
         first = next(flatten(by_rater.values()))
         cluster = ("document", first.document) if first.document else first.texts[0]
-        item = RatedItem(source, key, first.texts, cluster, [], [], [])
+        item = RatedItem(source, first.texts, cluster, [], [], [])
         for name in raters:
             rows = by_rater.get(name, [])
             values = {bool(row.value) if kind == "correct" else row.value for row in rows}
@@ -10249,24 +10245,21 @@ def measure_ratings(rated: Sequence[RatedItem], level: str, correction: int | No
 
 def compare_first(items: Iterable[RatedItem], kind: str, rate: str) -> dict[str, Any]:
     """Compare the first rater with each other one. `rate` is the name of the share of equal ratings."""
-    rated = []
-    n_contradicted = 0
+    rated: list[RatedItem] = []
+    row: dict[str, Any] = {"items": 0, "ratings": 0, "questions": 0, "contradicted": 0}
     for item in items:
+        n_rated = len(rated)
         for index in range(1, len(item.ratings)):
             pair = item.select((0, index))
             if None not in pair.ratings:
                 rated.append(pair)
             elif pair.ratings.count(None) == sum(pair.contradicted):
-                n_contradicted += 1
+                row["contradicted"] += 1
+        row["items"] += len(rated) > n_rated
     clusters = [item.cluster for item in rated]
+    row |= {"ratings": len(rated), "questions": len(set(clusters))}
     values = np.array([item.ratings for item in rated], np.float64).reshape(-1, 2)
     gaps = values[:, 0] - values[:, 1]
-    row: dict[str, Any] = {
-        "items": len({(item.source, item.key) for item in rated}),
-        "ratings": len(rated),
-        "questions": len(set(clusters)),
-        "contradicted": n_contradicted,
-    }
     if rate == "accuracy":
         row |= {"too_kind": int((gaps > 0).sum()), "too_strict": int((gaps < 0).sum())}
     widths = {rate: 0}
@@ -10346,8 +10339,12 @@ def measure_people(judged: Iterable[RatingRow], items: Sequence[RatedItem], kind
             clusters.append(item.cluster)
     gap = NO_MEAN
     if gaps:
-        scores = [row.value for row in judged if row.state == "decisions" and row.value is not None]
-        width = find_width([*scores, *labels])
+        given_all = [row.value for row in judged if row.state == "decisions" and row.value is not None]
+        given_all += labels
+        width = math.inf
+        for lowest, highest in ((1, TOP_SCORE), (0, 1)):  # levels; shares and verdicts
+            if lowest <= min(given_all) and max(given_all) <= highest:
+                width = highest - lowest
         interval = compute_mean_interval(make_sample(gaps, clusters), -width, width)
         gap = Mean(compute_average(gaps), interval, len(gaps))
     raters = list(zip(*(item.ratings for item in items), strict=True))
@@ -10359,14 +10356,6 @@ def measure_people(judged: Iterable[RatingRow], items: Sequence[RatedItem], kind
         "most_common_label_share": common[0][1] / labels.total() if common else None,
         "people_minus_judge": gap,
     }
-
-
-def find_width(ratings: Collection[float]) -> float:
-    """Return how long the scale is: shares and verdicts are from 0 to 1, others levels from 1 to 5."""
-    for lowest, highest in ((0, 1), (min(LEVEL_SCORES.values()), TOP_SCORE)):
-        if all(lowest <= rating <= highest for rating in ratings):
-            return highest - lowest
-    return math.inf
 
 
 # -- Reports
