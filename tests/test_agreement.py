@@ -1,4 +1,4 @@
-"""Agreement between judges, and between judges and people: the command `agreement` and Fleiss' kappa."""
+"""Agreement between judges, and between judges and people: the command `agreement`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import random
 import re
 import shutil
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +93,10 @@ def compare(project: Project, *judges: object, options: tuple[str, ...] = (), pe
 # ------------------------------------------------------------------ Statistics
 
 
-def test_fleiss_kappa() -> None:
-    counts = [[2, 0], [1, 1], [0, 2]]  # of all pairs of raters 2/3 agree, by chance 1/2
-    assert evaluation.fleiss_kappa(counts) == pytest.approx(1 / 3)
-    cases: list[list[list[int]]] = [[], [[]], [[1, 0], [0, 1]], [[3, 0], [3, 0]], [[0, 0]]]
-    for undefined in cases:
-        assert evaluation.fleiss_kappa(undefined) is None
-    with pytest.raises(ValueError, match=r"^items differ in their number of raters: \[2, 3\]$"):
-        evaluation.fleiss_kappa([[2, 0], [3, 0]])
+def test_fleiss_kappa(project: Project) -> None:
+    """Of all pairs of ratings 2/3 agree, by chance 1/2. Each judge has the same share of yes and no."""
+    found = compare(project, answers("yes", "yes", "no", ...), answers("yes", "no", "no", "yes"))["all"]
+    assert (found["items_of_all"], found["fleiss_kappa"]) == (3, pytest.approx(1 / 3))
 
 
 @pytest.mark.parametrize("kind", ["correct", "score"])
@@ -115,16 +111,16 @@ def test_the_coefficients_equal_those_of_other_packages(project: Project, kind: 
 
 @pytest.mark.parametrize("key", ["correct", "score"])
 def test_the_interval_of_kappa_is_a_percentile_bootstrap(project: Project, key: str) -> None:
-    """Compare it with independent resamples; the percentiles are expanded for few items."""
+    """Compare it with independent resamples; percentiles are expanded for few items."""
     n, generator = 40, np.random.default_rng(7)
     values = [0, 1] if key == "correct" else [1, 2, 3, 4, 5]
     a = generator.choice(values, n)
     b = np.where(generator.random(n) < 0.6, a, generator.choice(values, n))
-    weights = None if key == "correct" else "quadratic"
     kappas = []
     for _ in range(2000):
         drawn = generator.integers(0, n, n)
-        kappas.append(evaluation.cohen_kappa(a[drawn].tolist(), b[drawn].tolist(), weights))
+        by_chance = ((a[drawn, np.newaxis] - b[drawn]) ** 2).mean()  # both kinds: of 0 and 1, too
+        kappas.append(1 - ((a[drawn] - b[drawn]) ** 2).mean() / by_chance)
     tail = 100 * norm.cdf((n / (n - 1)) ** 0.5 * student_t.ppf(0.025, n - 1))
     [pair] = compare(project, scores(*a.tolist(), key=key), scores(*b.tolist(), key=key))["all"]["pairs"]
     expected = np.percentile(np.array(kappas, float), [tail, 100 - tail])
@@ -408,17 +404,22 @@ def test_a_judge_of_a_split_is_compared_with_people(
     assert judge["kappa"] == pytest.approx(1 - (2 / 4) / (74 / 16))  # squares of 5312 - 5413, of all pairs
 
 
+def fill_in(project: Project, score: Callable[[dict[str, str]], str]) -> list[dict[str, str]]:
+    """Write scores in the label sheet, and return the rows that it had."""
+    path = project.folder / "dev_labels.csv"
+    rows = list(csv.DictReader(path.read_text("utf-8-sig").splitlines(keepends=True)))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        sheet = csv.DictWriter(file, rows[0])
+        sheet.writeheader()
+        sheet.writerows({**row, "score": score(row)} for row in rows)
+    return rows
+
+
 def test_the_sheet_and_the_results_of_a_split(small: Project, judge_with: JudgeWith) -> None:
     judge_with({"strong": [5, 2]})
     small.run("dev")
     small.run("dev", "--label-sheet")
-    rows = list(csv.DictReader((small.folder / "dev_labels.csv").read_text("utf-8-sig").splitlines()))
-    for row in rows:
-        row["score"] = "5" if row["question_id"] == "q001" else "3"
-    with open("dev_labels.csv", "w", encoding="utf-8", newline="") as file:
-        sheet = csv.DictWriter(file, rows[0])
-        sheet.writeheader()
-        sheet.writerows(rows)
+    fill_in(small, lambda row: "5" if row["question_id"] == "q001" else "3")
     assert small.run("agreement", RESULTS, "--human", "dev_labels.csv").code == 0
     [judge] = small.read("agreement.json")["people"]["judges"]
     assert (judge["judge"], judge["items"], judge["accuracy"], judge["too_strict"]) == (LLAMA, 2, 0.5, 1)
@@ -852,6 +853,8 @@ def test_few_labels_cannot_tell_whether_the_judge_is_useless(project: Project) -
 
 # ------------------------------------------------------------------ Which answers and raters are the same
 
+CLASS = ("agreement", "--quiet", "dev_graded/*/dev_evaluation.json", "--human", "dev_labels.csv")
+
 
 def test_a_class_is_compared_with_its_label_sheet(small: Project, judge_with: JudgeWith) -> None:
     """Files of one judge are one rater's. Equal answers share a row of the sheet."""
@@ -861,17 +864,9 @@ def test_a_class_is_compared_with_its_label_sheet(small: Project, judge_with: Ju
     judge_with({"in/ann/final": [5, 2], "in/bob/final": [5, 4]})
     command = ("dev", "--submissions", "in/ann", "in/bob")
     assert small.run(*command, "--label-sheet").code == 0
-    sheet = small.folder / "dev_labels.csv"
-    rows = list(csv.DictReader(sheet.read_text("utf-8-sig").splitlines()))
-    assert [row["criterion"] for row in rows] == ["answer"] * 3
-    with sheet.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows([{**row, "score": "4"} for row in rows])
-    outcome = small.run(*command)
-    outcome = small.run(
-        "agreement", "dev_graded/*/dev_evaluation.json", "--human", "dev_labels.csv", "--quiet"
-    )
+    assert [row["criterion"] for row in fill_in(small, lambda row: "4")] == ["answer"] * 3
+    small.run(*command)
+    outcome = small.run(*CLASS)
     assert (outcome.code, outcome.err) == (0, [])
     results = small.read("agreement.json")
     [judge] = results["people"]["judges"]
@@ -1003,30 +998,6 @@ def grade_class(project: Project, serve: Serve, *options: str) -> None:
     assert project.run("dev", "--submissions", "in/*", *options).code == 0
 
 
-def fill_in_labels(project: Project, n_rows: int) -> list[int]:
-    """Draw a sheet, give 2 to answers that are common and 4 to others, and return the labels."""
-    path = project.folder / "dev_labels.csv"
-    assert project.run("dev", "--submissions", "in/*", "--label-sheet", str(n_rows)).code == 0
-    rows = list(csv.DictReader(path.read_text("utf-8-sig").splitlines(keepends=True)))
-    for row in rows:
-        row["score"] = "2" if "common" in row["answer"] else "4"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return [int(row["score"]) for row in rows]
-
-
-CLASS = ("agreement", "--quiet", "dev_graded/*/dev_evaluation.json", "--human", "dev_labels.csv")
-
-
-def test_a_sheet_that_nobody_has_filled_in(project: Project, serve: Serve) -> None:
-    grade_class(project, serve)
-    assert project.run("dev", "--submissions", "in/*", "--label-sheet").code == 0
-    expected = [f"dev_labels.csv:1: no row has a score: {FILL_IN}"]
-    assert assert_refused(project, *CLASS) == expected
-
-
 SUBMISSION_FORMS = {
     "submission": ("question_id,submission,score", "q1,three,4"),
     "submission and system": ("question_id,submission,system,score", "q1,three,final,4"),
@@ -1136,28 +1107,9 @@ def test_a_column_for_each_rater(project: Project) -> None:
 
 
 def test_people_rate_equal_answers_of_several_systems(project: Project) -> None:
-    split = {
-        name: {
-            "retrieval": {"per_question": [{"question_id": "q1", "gold_doc_id": "d1"}]},
-            "llm_judge": {
-                "judge_model": "m",
-                "per_question": [{"question_id": "q1", "answer_id": "a1", "answer_score_raw": 3}],
-            },
-        }
-        for name in ("simple", "strong")
-    }
-    project.write("judge.json", split)
-    project.write("people.csv", "system,question_id,score\nsimple,q1,3\nstrong,q1,3\n")
-    outcome = project.run("agreement", "judge.json", "--human", "people.csv")
-    assert (outcome.code, project.read("agreement.json")["people"]["judges"][0]["accuracy"]) == (0, 1.0)
-
-
-def test_ids_where_the_judge_has_only_texts(project: Project) -> None:
-    project.write("judge.json", scores(3, 4))
-    project.write("people.csv", "item,score\nx,3\n")
-    outcome = project.run("agreement", "--quiet", "judge.json", "--human", "people.csv")
-    assert mentions(
-        outcome.err, "ratings of items that no judge has", "e.g. x; a judge has names such as Q0?"
-    )
-    assert mentions(outcome.err, "agreement needs two judges, or one and --human, got 1")
-    assert outcome.code == 2
+    split = split_results(simple=[3], strong=[3])
+    for block in split.values():
+        block["llm_judge"]["per_question"][0]["answer_id"] = "a1"
+    project.write("people.csv", "system,question_id,score\nsimple,q0,3\nstrong,q0,3\n")
+    _, results = agree(project, {"judge": split}, "judge.json", "--human", "people.csv")
+    assert results["people"]["judges"][0]["accuracy"] == 1
