@@ -31,6 +31,7 @@ from conftest import (
     Serve,
     assert_refused,
     blocks,
+    json_lines,
     mean_interval,
     mentions,
     pasted,
@@ -71,12 +72,18 @@ def split_results(**systems: list[int]) -> Row:
 def agree(
     project: Project, files: Mapping[str, object], *arguments: str, people: object = None
 ) -> tuple[Outcome, Any]:
-    """Write these JSON files, run the command and return its outcome and its results (None if none)."""
+    """Write JSON files, run the command on them and return its outcome and its results (None if none).
+
+    `people` are in a file of their own: a text is CSV.
+    """
     for name, content in files.items():
         project.write(f"{name}.json", content)
     if people is not None:
-        project.write("people.json", people)
-        arguments += ("--human", "people.json")
+        name = "people.csv" if isinstance(people, str) else "people.json"
+        project.write(name, people)
+        arguments += ("--human", name)
+    if "--eval-dir" not in arguments:
+        arguments = (*(f"{name}.json" for name in files), *arguments)
     outcome = project.run("agreement", "--quiet", *arguments)
     path = project.folder / "agreement.json"
     return outcome, json.loads(path.read_bytes()) if path.exists() else None
@@ -85,7 +92,7 @@ def agree(
 def compare(project: Project, *judges: object, options: tuple[str, ...] = (), people: object = None) -> Any:
     """Return the results for judges a, b, c, ... whose files have this content."""
     files = dict(zip("abcd", judges, strict=False))
-    outcome, results = agree(project, files, *(f"{name}.json" for name in files), *options, people=people)
+    outcome, results = agree(project, files, *options, people=people)
     assert (outcome.code, outcome.err) == (0, [])
     return results
 
@@ -94,7 +101,7 @@ def compare(project: Project, *judges: object, options: tuple[str, ...] = (), pe
 
 
 def test_fleiss_kappa(project: Project) -> None:
-    """Of all pairs of ratings 2/3 agree, by chance 1/2. Each judge has the same share of yes and no."""
+    """Of all pairs of ratings 2/3 agree, by chance 1/2."""
     found = compare(project, answers("yes", "yes", "no", ...), answers("yes", "no", "no", "yes"))["all"]
     assert (found["items_of_all"], found["fleiss_kappa"]) == (3, pytest.approx(1 / 3))
 
@@ -132,7 +139,7 @@ def test_a_kappa_that_is_undefined_is_null(project: Project) -> None:
     disjoint = {"a": answers("yes", ..., ...), "b": answers(..., "no", "yes")}
     alike = {"a": scores(3, 3), "b": scores(3, 3)}
     for files, reason in ((alike, "only one value was given"), (disjoint, "no item in common")):
-        outcome, results = agree(project, files, "a.json", "b.json")
+        outcome, results = agree(project, files)
         assert mentions(outcome.out.splitlines(), "a - b", reason)
         [pair] = results["all"]["pairs"]
         assert (pair["kappa"], pair["ci95"]["kappa"]) == (None, None)
@@ -253,18 +260,6 @@ def test_no_common_item_is_a_warning(project: Project) -> None:
     assert [pair["items"] for pair in results["people"]["judges"]] == [0, 0]
 
 
-def test_sources_are_compared_without_their_ending(project: Project) -> None:
-    """Judged rows name the file, people's file names the run."""
-    files = {
-        "x": judged("s", True, False, source_file="s.json"),
-        "y": judged("s", True, True, source_file="s.json"),
-    }
-    people = {"run_name": "s", "annotations": [row(0, True), row(1, False)]}
-    outcome, results = agree(project, files, "x.json", "y.json", people=people)
-    assert (outcome.code, outcome.err) == (0, [])
-    assert [pair["accuracy"] for pair in results["people"]["judges"]] == [1.0, 0.5]
-
-
 Counts = tuple[int, int, int]
 BOTH = [row(0, True), row(1, True)]
 LABELS: dict[str, tuple[object, Counts, Counts]] = {
@@ -272,6 +267,7 @@ LABELS: dict[str, tuple[object, Counts, Counts]] = {
     "of any source": (BOTH, (1, 0, 1), (1, 1, 1)),
     "of a row's source": ([row(n, True, source="runs/t.json") for n in (0, 1)], (2, 1, 0), (2, 1, 0)),
     "of a file": ({"items": BOTH, "source_file": "runs/s.json", "run_name": "r"}, (1, 0, 1), (2, 2, 0)),
+    "of a file, without its ending": ({"items": BOTH, "run_name": "runs/s"}, (1, 0, 1), (2, 2, 0)),
     "of another source": ({"items": BOTH, "run_name": "r"}, (0, 0, 0), (0, 0, 0)),
 }
 
@@ -392,10 +388,7 @@ def test_a_judge_of_a_split_is_compared_with_people(
 ) -> None:
     """The judge gave 5, 3, 1 and, before a person's decision, 2; people gave 5, 4, 1 and 3."""
     rows = [form.format(id="abcd"[n], question=f"q{n}", score=score) for n, score in enumerate((5, 4, 1, 3))]
-    project.write("judge.json", judged_split())
-    project.write("people.csv", "\n".join([header, *rows]))
-    assert project.run("agreement", "judge.json", "--human", "people.csv", *options).code == 0
-    results = project.read("agreement.json")
+    results = compare(project, judged_split(), options=tuple(options), people="\n".join([header, *rows]))
     assert (results["compared"], results["all"]["pairs"], results["people"]["votes"]) == ("score", [], [])
     assert [judge["undecided"] for judge in results["judges"]] == [1]
     [judge] = results["people"]["judges"]
@@ -415,27 +408,14 @@ def fill_in(project: Project, score: Callable[[dict[str, str]], str]) -> list[di
     return rows
 
 
-def test_the_sheet_and_the_results_of_a_split(small: Project, judge_with: JudgeWith) -> None:
-    judge_with({"strong": [5, 2]})
-    small.run("dev")
-    small.run("dev", "--label-sheet")
-    fill_in(small, lambda row: "5" if row["question_id"] == "q001" else "3")
-    assert small.run("agreement", RESULTS, "--human", "dev_labels.csv").code == 0
-    [judge] = small.read("agreement.json")["people"]["judges"]
-    assert (judge["judge"], judge["items"], judge["accuracy"], judge["too_strict"]) == (LLAMA, 2, 0.5, 1)
-
-
 @table("words", {"words": "yes no no yes", "capitals": "True FALSE False true", "numbers": "1 0 0.0 1"})
 def test_a_judge_of_answers_is_compared_with_verdicts_of_people(project: Project, words: str) -> None:
     """Kappa is then plain. Each of the nine ratings counts, of which six are the judge's."""
     judge = {"detailed_results": [row(n, verdict, id=f"i{n}") for n, verdict in enumerate("1101")]}
-    project.write("judge.json", judge)
     cells = words.split()
     columns = [*(f"i{n},{cell},{cell}," for n, cell in enumerate(cells[:3])), f"i3,{cells[0]},{cells[1]},"]
-    project.write("wide.csv", "\n".join(["item,ann,bob,eve", *columns]) + cells[0])
-    command = ("agreement", "judge.json", "--human", "wide.csv", "--columns", "rater=ann,bob,eve")
-    assert project.run(*command).code == 0
-    results = project.read("agreement.json")
+    wide = "\n".join(["item,ann,bob,eve", *columns]) + cells[0]
+    results = compare(project, judge, options=("--columns", "rater=ann,bob,eve"), people=wide)
     [judge_row] = results["people"]["judges"]
     assert (results["compared"], judge_row["items"], judge_row["ratings"]) == ("correct", 4, 9)
     assert judge_row["accuracy"] == pytest.approx(6 / 9)
@@ -445,11 +425,10 @@ def test_a_judge_of_answers_is_compared_with_verdicts_of_people(project: Project
 
 def test_people_among_themselves(project: Project) -> None:
     """A judge is compared with each of their ratings. Without a judge, theirs are a file like a judge's."""
-    project.write("judge.json", judged_split())
-    project.write("people.csv", "item,rater,score\na,ann,5\na,bob,4\nb,ann,3\nb,bob,3\nc,ann,1\nc,bob,3\n")
-    outcome = project.run("agreement", "judge.json", "--human", "people.csv")
+    people = "item,rater,score\na,ann,5\na,bob,4\nb,ann,3\nb,bob,3\nc,ann,1\nc,bob,3\n"
+    outcome, found = agree(project, {"judge": judged_split()}, people=people)
     assert "ann - bob" in blocks(outcome.out)["PEOPLE AMONG THEMSELVES"]
-    results = project.read("agreement.json")["people"]
+    results = found["people"]
     [judge] = results["judges"]  # 5, 3, 1 and 5, 3, 1 and 4, 3, 3
     assert (judge["accuracy"], judge["too_kind"], judge["too_strict"]) == (pytest.approx(4 / 6), 1, 1)
     assert (judge["items"], judge["ratings"], judge["accuracy_within_1"]) == (3, 6, pytest.approx(5 / 6))
@@ -463,25 +442,20 @@ def test_people_among_themselves(project: Project) -> None:
 
 FULL = [row(n, n != 1, id=f"i{n}") for n in range(3)]  # yes, no, yes, with all texts
 ASKED = "question,ground_truth,response,correct"
+ANSWERED: list[Row] = [
+    {"query": f"Q{n}?", "ground_truths": [f"g{n}", "x"], "answer": f"p{n}", "correct": n < 2}
+    for n in range(3)
+]
 RATING_FORMS: dict[str, tuple[str, object]] = {  # a file with the ratings yes, yes, no of the same answers
     "CSV of texts": ("x.csv", f"{ASKED}\nQ0?,g0,p0,1\nQ1?,g1,p1,1\nQ2?,g2,p2,0\n"),
     "CSV with the ID for reading": ("x.csv", f"id,{ASKED}\n9,Q0?,g0,p0,1\n9,Q1?,g1,p1,1\n9,Q2?,g2,p2,0\n"),
-    "answer beside a gold answer": (
-        "x.json",
-        [
-            {"query": f"Q{n}?", "ground_truths": [f"g{n}", "x"], "answer": f"p{n}", "correct": n < 2}
-            for n in range(3)
-        ],
-    ),
+    "answer beside a gold answer": ("x.json", ANSWERED),
 }
 NAMED_FORMS: dict[str, tuple[str, object]] = {
     "CSV of items": ("x.csv", "item,correct\ni0,yes\ni1,yes\ni2,no\n"),
     "CSV of scores": ("x.csv", "id;score\ni0;1\ni1;1\ni2;0\n"),
     "JSON of items": ("x.json", [{"item": f"i{n}", "correct": n < 2} for n in range(3)]),
-    "JSON lines of IDs": (
-        "x.jsonl",
-        "".join(f'{{"id": "i{n}", "correct": {int(n < 2)}}}\n' for n in range(3)),
-    ),
+    "JSON lines of IDs": ("x.jsonl", json_lines(*({"id": f"i{n}", "correct": int(n < 2)} for n in range(3)))),
 }
 
 
@@ -503,19 +477,16 @@ def test_forms_of_ratings(project: Project, name: str, content: object, option: 
 
 def test_texts_count_before_an_id(project: Project) -> None:
     """A row whose texts no judge has is named, and does not count: they may be of last year's answers."""
-    project.write("full.json", [row(n, id=str(n)) for n in range(3)])
+    full = {"full": [row(n, id=str(n)) for n in range(3)]}
     people = [row(f"other {n}", id=str(n)) for n in range(3)]
-    project.write("people.json", [row(0, id="7"), row(1, id="1") | {"gold": "another"}, *people])
-    outcome = project.run("agreement", "full.json", "--human", "people.json")
-    found = project.read("agreement.json")["people"]
+    people = [row(0, id="7"), row(1, id="1") | {"gold": "another"}, *people]
+    outcome, results = agree(project, full, people=people)
+    found = results["people"]
     assert (outcome.code, found["items"], found["judges"][0]["items"]) == (3, 1, 1)
-    what = (
-        "ratings of items that no judge has, which do not count: 4, e.g. Q1?; a judge has names such as Q0?"
-    )
-    assert f"warning: people.json: {what}" in outcome.err
-    project.write("people.csv", "ID,Question,correct\n0,Q0?,yes\n1,Q1?,no\n")  # the question is for reading
-    assert project.run("agreement", "full.json", "--human", "people.csv").code == 0
-    [judge] = project.read("agreement.json")["people"]["judges"]
+    what = "no judge has, which do not count: 4, e.g. Q1?; a judge has names such as Q0?"
+    assert outcome.err[0] == f"warning: people.json: ratings of items that {what}"
+    people = "ID,Question,correct\n0,Q0?,yes\n1,Q1?,no\n"  # the question is for reading
+    [judge] = agree(project, full, people=people)[1]["people"]["judges"]
     assert (judge["items"], judge["accuracy"]) == (2, 0.5)
 
 
@@ -530,22 +501,19 @@ def test_judges_that_only_name_their_items(project: Project) -> None:
 
 def test_ratings_of_answers_that_no_judge_has_do_not_count(project: Project) -> None:
     """An answer ID that is given counts alone: the answer to q1 is another one now."""
-    project.write("judge.json", judged_split())
-    project.write("people.csv", "answer_id,system,question_id,score\na,strong,q0,5\nold,strong,q1,3\n")
-    outcome = project.run("agreement", "--quiet", "judge.json", "--human", "people.csv")
-    assert (outcome.code, project.read("agreement.json")["people"]["items"]) == (3, 1)
+    people = "answer_id,system,question_id,score\na,strong,q0,5\nold,strong,q1,3\n"
+    outcome, results = agree(project, {"judge": judged_split()}, people=people)
+    assert (outcome.code, results["people"]["items"]) == (3, 1)
     assert mentions(outcome.err, "warning: people.csv", "no judge has", "1, e.g. old")
 
 
 def test_a_person_of_whom_no_rating_is_of_a_judged_answer_is_left_out(project: Project) -> None:
     """Of the others all is compared as it is without that person."""
-    project.write("judge.json", judged_split())
     known = "item,rater,score\na,ann,5\nb,ann,4\nold,ann,\n"  # what has no score is no rating
     found = []
     for labels in (known, known + "x,bob,3\ny,bob,4\n"):
-        project.write("people.csv", labels)
-        outcome = project.run("agreement", "--quiet", "judge.json", "--human", "people.csv")
-        found.append(project.read("agreement.json")["people"])
+        outcome, results = agree(project, {"judge": judged_split()}, people=labels)
+        found.append(results["people"])
     assert (outcome.code, found[0]) == (3, {**found[1], "files": found[0]["files"]})
     what = "ratings of items that no judge has, which do not count: 2, e.g. x; a judge has names such as a"
     assert outcome.err[0] == f"warning: people.csv: {what}"
@@ -554,6 +522,9 @@ def test_a_person_of_whom_no_rating_is_of_a_judged_answer_is_left_out(project: P
 NO_SCORE = f"people.csv:1: no row has a score: {FILL_IN}"
 UNKNOWN = "warning: people.csv: ratings of items that no judge has, which do not count: 1, e.g. "
 NOT_NAMED = "people.csv:2: what was judged is missing or blank: expected answer_id, question and prediction, "
+NOT_NAMED += "item, id or question_id, "
+NO_NUMBER = "people.csv:2: score: expected a number, yes or no, got "
+VERDICTS = "error: verdicts and scores cannot be compared: yes or no by people, scores by big/model"
 BAD_TABLES = {
     "no rating": ("answer_id,score,note\na,,?\n", NO_SCORE),
     "no column of ratings": ("item,note\na,so\n", NO_SCORE),
@@ -562,36 +533,20 @@ BAD_TABLES = {
         f"{UNKNOWN}strong/q0; ",
     ),
     "unknown items": ("item,score\nx,3\n", f"{UNKNOWN}x; a judge has names such as a"),
+    "an ID in place of an answer's ID": ("answer_id,score\nq0,4\n", f"{UNKNOWN}q0; a judge"),
     "no item": ("name,score\na,3\n", NOT_NAMED),
-    "names of columns": (
-        "Frage,Antwort,correct\nQ,A,yes\n",
-        f"{NOT_NAMED}item, id or question_id, found frage, antwort, correct",
-    ),
-    "a wrong verdict": ("item,correct\na,so so\n", "people.csv:2: correct: expected yes or no, got so so"),
+    "names of columns": ("Frage,Antwort,correct\nQ,A,yes\n", f"{NOT_NAMED}found frage, antwort, correct"),
     "several answers": ("item,score\nq1,3\n", "people.csv:2: q1 is the name of 2 answers"),
-    "two of a person": ("item,score\na,3\na,4\n", "people.csv:3: a second rating of a by people"),
-    "a decimal comma": ("item;score\na;4,5\n", "people.csv:2: score: expected a number, yes or no, got 4,5"),
-    "two names of one field": (
-        "id,question_id,score\na,q1,4\n",
-        "people.csv: columns for id: id, question_id: ",
-    ),
-    "an ID in place of an answer's ID": (
-        "answer_id,score\nq0,4\n",
-        f"{UNKNOWN}q0; a judge has names such as a",
-    ),
-    "not a number": ("item,score\na,inf\n", "people.csv:2: score: expected a number, yes or no, got inf"),
-    "verdicts on scores": (
-        "item,correct\na,yes\n",
-        "error: verdicts and scores cannot be compared: yes or no by people, scores by big/model",
-    ),
+    "a decimal comma": ("item;score\na;4,5\n", f"{NO_NUMBER}4,5"),
+    "not a number": ("item,score\na,inf\n", f"{NO_NUMBER}inf"),
+    "two names of one field": ("id,item,score\na,q1,4\n", "people.csv: columns for id: id, item: "),
+    "verdicts on scores": ("item,correct\na,yes\n", VERDICTS),
 }
 
 
 @table("content, start", BAD_TABLES)
 def test_problems_of_people_s_tables(project: Project, content: str, start: str) -> None:
-    project.write("judge.json", judged_split())
-    project.write("people.csv", content)
-    outcome = project.run("agreement", "--quiet", "judge.json", "--human", "people.csv")
+    outcome, _ = agree(project, {"judge": judged_split()}, people=content)
     assert (outcome.code, outcome.err[0][: len(start)]) == (2, start)
 
 
@@ -619,7 +574,7 @@ unanimous      1        1         0           0      1.00            n/a
 def test_perfect_agreement_has_an_interval_but_its_kappa_has_none(project: Project) -> None:
     """All resamples of questions have kappa 1: that knows no variance."""
     judge = answers(*["yes", "no"] * 10)
-    outcome, results = agree(project, {"a": judge, "b": judge}, "a.json", "b.json")
+    outcome, results = agree(project, {"a": judge, "b": judge})
     [pair] = results["all"]["pairs"]
     assert (pair["agreement"], pair["kappa"], pair["ci95"]["kappa"]) == (1, 1, None)
     # 20 + 1.9207 of 23.8415, and t(19) = 2.09302 times sqrt(1.9207 * (0.91944^2 + 0.08056^2)) / 23.8415
@@ -634,7 +589,7 @@ def test_the_console_and_reports(project: Project) -> None:
     b = answers("yes", "yes", "yes", "no", "no")["detailed_results"]
     b += [row(5, decision_method="exact"), row(6, None)]
     options = ("--samples", "1", "--report", "md", "html")
-    outcome, _ = agree(project, {"a": a, "b": b}, "a.json", "b.json", *options, people=[row(0, 1), row(1, 0)])
+    outcome, _ = agree(project, {"a": a, "b": b}, *options, people=[row(0, 1), row(1, 0)])
     assert (outcome.code, outcome.err) == (0, [])
     printed = blocks(outcome.out)
     assert list(printed)[1:3] == ["ALL ITEMS", "COMPARED WITH PEOPLE: people"]
@@ -653,14 +608,7 @@ def test_the_console_and_reports(project: Project) -> None:
 MANY = scores(*range(2_000))
 BAD_USAGE = {
     "one judge": ("a.json ./a.json", "agreement needs two judges, or one and --human, got 1"),
-    "verdicts and scores": (
-        "a.json score.json",
-        "verdicts and scores cannot be compared: yes or no by a, scores by score",
-    ),
-    "too many scores": (
-        "many.json too_many.json",
-        "there are 2000 different scores, more than 1000: round them",
-    ),
+    "too many scores": ("many.json more.json", "there are 2000 different scores, more than 1000: round them"),
     "results over an input": (
         "a.json b.json --out ./b.json",
         "./b.json is an input: name another file with --out",
@@ -670,16 +618,9 @@ BAD_USAGE = {
 
 @table("arguments, message", BAD_USAGE)
 def test_bad_usage(project: Project, arguments: str, message: str) -> None:
-    files = {"a": answers("yes"), "b": answers("yes"), "score": scores(3), "many": MANY, "too_many": MANY}
-    for name, content in files.items():
+    for name, content in {"a": answers("yes"), "b": answers("yes"), "many": MANY, "more": MANY}.items():
         project.write(f"{name}.json", content)
     assert assert_refused(project, "agreement", "--quiet", *arguments.split()) == [f"error: {message}"]
-
-
-def test_an_empty_folder(project: Project) -> None:
-    project.write("a.json", answers("yes"))
-    problem = "nowhere: no files *__judge-NAME.json, nor a folder for each judge"
-    assert assert_refused(project, "agreement", "a.json", "--eval-dir", "nowhere") == [problem]
 
 
 def test_the_problems_of_all_files_are_listed(project: Project) -> None:
@@ -689,7 +630,8 @@ def test_the_problems_of_all_files_are_listed(project: Project) -> None:
     names = [f"{name}.json" for name in (*files, "missing")]
     for name, content in files.items():
         project.write(f"{name}.json", content)
-    assert assert_refused(project, "agreement", *names) == [
+    assert assert_refused(project, "agreement", *names, "--eval-dir", "nowhere") == [
+        "nowhere: no files *__judge-NAME.json, nor a folder for each judge",
         "rows.json: [0]: correct: expected yes or no, got maybe",
         "rows.json: [1]: score: expected a number, yes or no, got high",
         "rows.json: [2]: what was judged is missing or blank: expected answer_id, question and prediction, "
@@ -779,12 +721,11 @@ def compare_with(
 ) -> tuple[Any, list[str]]:
     """Return the judge's figures, and the lines below the table."""
     rows = [f"a{n},{score}" for n, score in enumerate(people) if score is not None]
-    project.write("judge.json", judge or judged_eight())
-    project.write("labels.csv", "\n".join(["answer_id,score", *rows]))
-    outcome = project.run("agreement", "--quiet", "judge.json", "--human", "labels.csv")
+    labels = "\n".join(["answer_id,score", *rows])
+    outcome, results = agree(project, {"judge": judge or judged_eight()}, people=labels)
     assert (outcome.code, outcome.err) == (0, [])
-    [found] = project.read("agreement.json")["people"]["judges"]
-    return found, blocks(outcome.out)["COMPARED WITH PEOPLE: labels"].splitlines()
+    [found] = results["people"]["judges"]
+    return found, blocks(outcome.out)["COMPARED WITH PEOPLE: people"].splitlines()
 
 
 def test_judge_and_people_by_hand(project: Project) -> None:
@@ -802,22 +743,14 @@ def test_judge_and_people_by_hand(project: Project) -> None:
     )
 
 
+STRICT = "The judge is too strict to grade by its scores alone."
 MEANINGS = {  # people's scores -> starts of the sentences on what they mean for grades
     "as the judge": (JUDGED[:6], []),
     "the other way round": ([2, 4, 1, 3, 2, 5], ["Kappa is below 0.4: "]),
-    "a level lower": (
-        [3, 1, 4, 2, 3, None, 4],
-        ["The judge is too kind to grade by its scores alone."],
-    ),
+    "a level lower": ([3, 1, 4, 2, 3, None, 4], ["The judge is too kind to grade by its scores alone."]),
     "lower, on three documents": ([2, 1, 3], []),
     "higher, on two documents": ([5, 4], []),
-    "higher and random": (
-        [5, 4, None, 5, 5, 4, None, 5],
-        [
-            "Kappa is below 0.4: ",
-            "The judge is too strict to grade by its scores alone.",
-        ],
-    ),
+    "higher and random": ([5, 4, None, 5, 5, 4, None, 5], ["Kappa is below 0.4: ", STRICT]),
 }
 
 
@@ -879,7 +812,7 @@ def test_two_years_with_the_same_ids_have_nothing_in_common(project: Project) ->
     for n, decision in enumerate(last["strong"]["llm_judge"]["per_question"]):
         decision["answer_id"] = f"b{n}"
     last["strong"]["llm_judge"]["judge_model"] = "other"
-    outcome, results = agree(project, {"now": judged_eight(), "last": last}, "now.json", "last.json")
+    outcome, results = agree(project, {"now": judged_eight(), "last": last})
     [pair] = results["all"]["pairs"]
     assert (pair["items"], outcome.code) == (0, 3)
     assert mentions(outcome.err, "big/model and other have no item in common")
@@ -901,17 +834,11 @@ def test_each_repeat_is_a_rater(project: Project, judge_with: JudgeWith, small: 
     assert (pair["items"], pair["agreement"], pair["agreement_within_1"]) == (2, 0.5, 0.5)
 
 
-HALFWAY = {  # the scores of two repeats -> the level that their mean is taken for
-    "1.5": ([1, 2], 2),
-    "2.5": ([3, 2], 3),
-    "3.5": ([2, 5], 4),
-    "4.5": ([4, 5], 5),
-    "4.5 by others": ([5, 4], 5),
-    "a level": ([5, 3], 4),
-}
+# The scores of two repeats, and the level that their mean is taken for
+HALFWAY = [([1, 2], 2), ([3, 2], 3), ([2, 5], 4), ([4, 5], 5), ([5, 4], 5), ([5, 3], 4)]
 
 
-@table("repeats, level", HALFWAY)
+@pytest.mark.parametrize(("repeats", "level"), HALFWAY)
 def test_a_mean_halfway_between_two_levels_is_the_upper_one(
     small: Project, judge_with: JudgeWith, repeats: list[int], level: int
 ) -> None:
@@ -926,15 +853,12 @@ def test_a_mean_halfway_between_two_levels_is_the_upper_one(
     assert int(given[0]) == level
 
 
-MEANS = {  # the mean in a file without its repeats, and another rating -> equal, at most 1 apart, the gap
-    "the upper level": (4.5, 5, 0, 1, 0.5),
-    "the lower level": (4.5, 4, 0, 1, -0.5),
-    "two levels away": (2.5, 4, 0, 0, 1.5),
-    "a level": (4, 4, 1, 1, 0),
-}
+# The mean in a file without its repeats, and another rating -> equal, at most 1 apart, the gap: the upper and
+# the lower level, two levels away, a level
+MEANS = [(4.5, 5, 0, 1, 0.5), (4.5, 4, 0, 1, -0.5), (2.5, 4, 0, 0, 1.5), (4, 4, 1, 1, 0)]
 
 
-@table("mean, other, equal, near, gap", MEANS)
+@pytest.mark.parametrize(("mean", "other", "equal", "near", "gap"), MEANS)
 def test_a_mean_is_the_same_beside_people_and_beside_a_judge(
     project: Project, mean: float, other: int, equal: float, near: float, gap: float
 ) -> None:
@@ -948,18 +872,16 @@ def test_a_mean_is_the_same_beside_people_and_beside_a_judge(
 
 def test_each_criterion_is_a_group(project: Project) -> None:
     polite = [{"question_id": f"q{n}", "answer_id": f"a{n}", "judge_score": n % 2} for n in range(8)]
-    judge = judged_eight(polite={"per_question": polite})
-    project.write("judge.json", judge)
     rows = [f"a{n},{name},{score}" for n in range(8) for name, score in (("answer", 3), ("Polite", n % 2))]
-    project.write("labels.csv", "\n".join(["answer_id,criterion,score", *rows, "a0,kind,1"]))
-    outcome = project.run("agreement", "--quiet", "judge.json", "--human", "labels.csv")
-    results = project.read("agreement.json")
+    people = "\n".join(["answer_id,criterion,score", *rows, "a0,kind,1"])
+    judge = judged_eight(polite={"per_question": polite})
+    outcome, results = agree(project, {"judge": judge}, people=people)
     assert results["people"]["judges"][0]["accuracy"] == 2 / 8
     [judge_row] = results["criteria"]["polite"]["people"]["judges"]
     assert (judge_row["accuracy"], judge_row["ratings"]) == (1, 8)
-    assert "COMPARED WITH PEOPLE: labels, by polite" in blocks(outcome.out)
+    assert "COMPARED WITH PEOPLE: people, by polite" in blocks(outcome.out)
     assert outcome.code == 3  # for a row by a criterion that no judge has
-    assert mentions(outcome.err, "labels.csv: ratings of items that no judge has", ": 1, e.g. a0")
+    assert mentions(outcome.err, "people.csv: ratings of items that no judge has", ": 1, e.g. a0")
 
 
 def test_repeats_and_own_criteria_of_answers(project: Project, serve: Serve) -> None:
@@ -1023,26 +945,22 @@ def test_disagreements_in_a_class_say_whose_answer_it_is(project: Project, serve
     assert found == {"one/final", "three/final"}
 
 
-OWN = {  # criterion -> people's words for the first two answers, and the judge's reply
-    "polite": (["yes", "no"], {"rationale": "So.", "decision": "yes"}),
-    "support": (["full", "none"], {"rationale": "So.", "support": "full"}),
-}
+OWN = [  # a criterion, people's words for the first two answers, and the judge's reply
+    ("polite", ["yes", "no"], {"rationale": "So.", "decision": "yes"}),
+    ("support", ["full", "none"], {"rationale": "So.", "support": "full"}),
+]
 
 
-@table("criterion, words, reply", {name: (name, *row) for name, row in OWN.items()})
+@pytest.mark.parametrize(("criterion", "words", "reply"), OWN)
 def test_people_use_the_words_of_a_criterion(
     small: Project, serve: Serve, criterion: str, words: list[str], reply: Mapping[str, str]
 ) -> None:
     """What needed no judge, as an answer that cites nothing, is no decision of the judge."""
     rubric = score_reply(4)
     serve(lambda call: completion(json.dumps(reply)) if "rubric level" not in str(call.body) else rubric)
-    small.predictions(
-        "strong",
-        {
-            "q001": {"answer": "It is d1.", "evidence_sentences": ["S1"]},
-            "q002": {"answer": "It is d2." if criterion == "polite" else "No idea."},
-        },
-    )
+    cited = {"answer": "It is d1.", "evidence_sentences": ["S1"]}
+    uncited = {"answer": "It is d2." if criterion == "polite" else "No idea."}
+    small.predictions("strong", {"q001": cited, "q002": uncited})
     value = "support" if criterion == "support" else "polite=Is it polite?"
     assert small.run("dev", "--criteria", value).code == 0
     rows = [f"q00{n},strong,{criterion},{word}" for n, word in enumerate(words, start=1)]
@@ -1073,7 +991,7 @@ def test_a_judge_as_a_model_and_as_the_name_of_a_file_is_one_rater(project: Proj
         "two__judge-openai-gpt-oss-20b": answers(..., ..., "yes"),
         "other__judge-x": answers("yes", "yes", "yes"),
     }
-    outcome, results = agree(project, files, *(f"{name}.json" for name in files))
+    outcome, results = agree(project, files)
     assert (outcome.code, [row["judge"] for row in results["judges"]]) == (0, [GPT_OSS, "x"])
     assert results["all"]["items_of_all"] == 3
 
@@ -1110,6 +1028,7 @@ def test_people_rate_equal_answers_of_several_systems(project: Project) -> None:
     split = split_results(simple=[3], strong=[3])
     for block in split.values():
         block["llm_judge"]["per_question"][0]["answer_id"] = "a1"
-    project.write("people.csv", "system,question_id,score\nsimple,q0,3\nstrong,q0,3\n")
-    _, results = agree(project, {"judge": split}, "judge.json", "--human", "people.csv")
+    _, results = agree(
+        project, {"judge": split}, people="system,question_id,score\nsimple,q0,3\nstrong,q0,3\n"
+    )
     assert results["people"]["judges"][0]["accuracy"] == 1
