@@ -6,7 +6,6 @@ import csv
 import itertools
 import json
 import random
-import re
 import shutil
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +23,6 @@ from conftest import (
     GPT_OSS,
     LLAMA,
     RESULTS,
-    SCALE,
     JudgeWith,
     Outcome,
     Project,
@@ -100,12 +98,6 @@ def compare(project: Project, *judges: object, options: tuple[str, ...] = (), pe
 # ------------------------------------------------------------------ Statistics
 
 
-def test_fleiss_kappa(project: Project) -> None:
-    """Of all pairs of ratings 2/3 agree, by chance 1/2."""
-    found = compare(project, answers("yes", "yes", "no", ...), answers("yes", "no", "no", "yes"))["all"]
-    assert (found["items_of_all"], found["fleiss_kappa"]) == (3, pytest.approx(1 / 3))
-
-
 @pytest.mark.parametrize("kind", ["correct", "score"])
 def test_the_coefficients_equal_those_of_other_packages(project: Project, kind: str) -> None:
     """Three judges with gaps: kappa of each pair, Fleiss' kappa of the complete items, alpha of all."""
@@ -114,6 +106,8 @@ def test_the_coefficients_equal_those_of_other_packages(project: Project, kind: 
     assert [pair["kappa"] for pair in results["pairs"]] == pytest.approx(expected["kappas"], abs=1e-9)
     for name in ("fleiss_kappa", "krippendorff_alpha"):
         assert results[name] == pytest.approx(expected[name], abs=1e-9)
+    by_hand = compare(project, answers("yes", "yes", "no", ...), answers("yes", "no", "no", "yes"))["all"]
+    assert by_hand["fleiss_kappa"] == pytest.approx(1 / 3)  # of all pairs of ratings 2/3 agree, by chance 1/2
 
 
 @pytest.mark.parametrize("key", ["correct", "score"])
@@ -152,6 +146,8 @@ def test_items_are_matched_by_input_gold_and_prediction(project: Project) -> Non
     others = [row(0), row(1, gold="another"), row(2, prediction="another"), row(3, input="another")]
     results = compare(project, answers("yes", "yes", "yes", "yes"), others[::-1])["all"]
     assert (results["pairs"][0]["items"], results["items"], results["items_of_several"]) == (1, 7, 1)
+    of_two_systems = [{**row(0), "system": system} for system in ("x", "y")]
+    assert compare(project, of_two_systems, of_two_systems)["all"]["items"] == 2
 
 
 @pytest.mark.parametrize("method", ["exact", "semantic", "no_llm"])
@@ -193,7 +189,6 @@ def test_forms_of_a_verdict(project: Project) -> None:
 
 
 FILL_IN = "fill in score or correct, or name a column for each rater: --columns rater=NAME,NAME"
-IGNORED = "files without a score, ignored: {}"
 
 
 def agreements(results: Any) -> dict[str, float]:
@@ -235,7 +230,7 @@ def test_the_files_of_a_folder(project: Project) -> None:
         }
     files["evals/s1"] = judged("s1", None, None, None)  # not judged
     outcome, results = agree(project, files, "--eval-dir", "evals", "--samples", "1")
-    assert (outcome.code, outcome.err) == (0, [IGNORED.format("3, e.g. evals/labels.json")])
+    assert (outcome.code, outcome.err) == (0, ["files without a score, ignored: 3, e.g. evals/labels.json"])
     assert [(judge["judge"], judge["decisions"]) for judge in results["judges"]] == [("x", 9), ("y", 9)]
     assert [len(judge["files"]) for judge in results["judges"]] == [4, 4]
     assert results["all"]["pairs"][0]["items"] == 9
@@ -258,6 +253,12 @@ def test_no_common_item_is_a_warning(project: Project) -> None:
         "warning: x and people have no item in common",
     ]
     assert [pair["items"] for pair in results["people"]["judges"]] == [0, 0]
+    last_year = judged_eight()  # the questions' IDs are the same
+    for n, decision in enumerate(last_year["strong"]["llm_judge"]["per_question"]):
+        decision["answer_id"] = f"b{n}"
+    last_year["strong"]["llm_judge"]["judge_model"] = "other"
+    outcome, _ = agree(project, {"now": judged_eight(), "last": last_year})
+    assert (outcome.code, outcome.err[0]) == (3, "warning: big/model and other have no item in common")
 
 
 Counts = tuple[int, int, int]
@@ -342,15 +343,8 @@ def test_verdicts_are_compared_with_those_of_people(project: Project) -> None:
     assert rows["a"]["kappa"] == pytest.approx(8 / 13)  # agreement 0.8, by chance 0.48
 
 
-@table("levels, within", {"0 to 2": ((0, 1, 2), 2 / 3), "0 to 1": ((0, 1, 1), None)})
-def test_scores_within_1(project: Project, levels: tuple[int, ...], within: float | None) -> None:
-    """From 0 to 1 all are, which says nothing."""
-    [pair] = compare(project, scores(*levels), scores(0, 0, 0))["all"]["pairs"]
-    assert pair.get("agreement_within_1") == within
-
-
 def test_scores_are_compared_with_those_of_people(project: Project) -> None:
-    """The majority are more than half: two of three judges, three of four."""
+    """The majority are more than half: two of three judges, three of four. From 0 to 1 all are within 1."""
     people = scores(1, 1, 4, 5)
     kind, right = compare(project, scores(2, 3, 4, 4), people, people=people)["people"]["judges"]
     assert (kind["accuracy"], kind["accuracy_within_1"]) == (0.25, 0.75)
@@ -359,6 +353,9 @@ def test_scores_are_compared_with_those_of_people(project: Project) -> None:
     judges = [scores(2, 2, 2), scores(2, 2, 1), scores(3, 2, 2), scores(4, 5, None)]
     majority, _ = compare(project, *judges, people=scores(2, 2, 2))["people"]["votes"]
     assert (majority["items"], majority["left_out"], majority["accuracy"]) == (2, 1, 1.0)
+    for levels, within in (((0, 1, 2), 2 / 3), ((0, 1, 1), None)):
+        [pair] = compare(project, scores(*levels), scores(0, 0, 0))["all"]["pairs"]
+        assert pair.get("agreement_within_1") == within
 
 
 # ------------------------------------------------------------------ People's tables
@@ -764,21 +761,16 @@ def test_poor_agreement_says_what_it_means(
     assert mentions(lines, "On average the judge is ", " of 100 points of a grade.")
 
 
-def test_nearly_equal_labels_are_no_poor_agreement(project: Project) -> None:
-    documents = [f"d{n:02d}" for n in range(30)]
-    _, lines = compare_with(project, [5] * 29 + [4], judged_eight(documents, [5] * 30))
-    shown = [line.removeprefix("big/model: ") for line in lines]
-    assert "97% of people's labels are 5: kappa tells little then; exact agreement is 97%." in shown
-    assert mentions(shown, "no interval of kappa: resamples of documents have the same")
-    assert not mentions(shown, "no basis")
-
-
-def test_few_labels_cannot_tell_whether_the_judge_is_useless(project: Project) -> None:
+def test_what_kappa_cannot_tell(project: Project) -> None:
+    """Few labels are no proof that a judge is useless, and nearly equal ones no poor agreement."""
     documents = [f"d{n:02d}" for n in range(40)]
+    _, lines = compare_with(project, [5] * 29 + [4], judged_eight(documents, [5] * 30))
+    alike = "big/model: 97% of people's labels are 5: kappa tells little then; exact agreement is 97%."
+    assert (alike in lines, mentions(lines, "no basis")) == (True, False)
+    assert mentions(lines, "no interval of kappa: resamples of documents have the same")
     judge = judged_eight(documents, [5, 4, 2, 1, 3, 5, 2, 4])
-    assert mentions(
-        compare_with(project, [3, 5, 1, 4, 3, 2, 4, 5], judge)[1], "]: cannot tell yet, label more."
-    )
+    _, lines = compare_with(project, [3, 5, 1, 4, 3, 2, 4, 5], judge)
+    assert mentions(lines, "]: cannot tell yet, label more.")
     judge = judged_eight(documents, [1, 2, 3, 4, 5] * 8)
     _, lines = compare_with(project, [3, 5, 1, 4, 2] * 8, judge)
     assert "big/model: Kappa is below 0.4: the judge's scores alone are no basis for grades." in lines
@@ -789,39 +781,30 @@ def test_few_labels_cannot_tell_whether_the_judge_is_useless(project: Project) -
 CLASS = ("agreement", "--quiet", "dev_graded/*/dev_evaluation.json", "--human", "dev_labels.csv")
 
 
-def test_a_class_is_compared_with_its_label_sheet(small: Project, judge_with: JudgeWith) -> None:
+def grade_class(project: Project, serve: Serve, *options: str) -> None:
+    """Grade three students, of whom one and two give the same answers. The judge gives 3 to all."""
+    project.questions(*(question(f"d{n}", question_id=f"q{n}") for n in range(6)))
+    common = {f"q{n}": {"answer": "It is common."} for n in range(6)}
+    own = {f"q{n}": {"answer": f"It is d{n}."} for n in range(6)}
+    for name, rows in {"one": common, "two": common, "three": own}.items():
+        project.submission(f"in/{name}", final=rows)
+    serve(score_reply(3))
+    assert project.run("dev", "--submissions", "in/*", *options).code == 0
+
+
+def test_a_class_is_compared_with_its_label_sheet(project: Project, serve: Serve) -> None:
     """Files of one judge are one rater's. Equal answers share a row of the sheet."""
-    strong = small.read("dev_strong_output.json")
-    small.submission("in/ann", final=strong)
-    small.submission("in/bob", final={**strong, "q002": {"answer": "It snows."}})
-    judge_with({"in/ann/final": [5, 2], "in/bob/final": [5, 4]})
-    command = ("dev", "--submissions", "in/ann", "in/bob")
-    assert small.run(*command, "--label-sheet").code == 0
-    assert [row["criterion"] for row in fill_in(small, lambda row: "4")] == ["answer"] * 3
-    small.run(*command)
-    outcome = small.run(*CLASS)
+    grade_class(project, serve)
+    assert project.run("dev", "--submissions", "in/*", "--label-sheet").code == 0
+    rows = fill_in(project, lambda row: "2" if "common" in row["answer"] else "4")
+    assert [row["criterion"] for row in rows] == ["answer"] * 12
+    outcome = project.run(*CLASS)
     assert (outcome.code, outcome.err) == (0, [])
-    results = small.read("agreement.json")
-    [judge] = results["people"]["judges"]
+    results = project.read("agreement.json")
     assert [row["judge"] for row in results["judges"]] == [LLAMA]
-    assert (judge["items"], judge["ratings"], judge["too_kind"]) == (3, 3, 1)
-
-
-def test_two_years_with_the_same_ids_have_nothing_in_common(project: Project) -> None:
-    last = judged_eight()
-    for n, decision in enumerate(last["strong"]["llm_judge"]["per_question"]):
-        decision["answer_id"] = f"b{n}"
-    last["strong"]["llm_judge"]["judge_model"] = "other"
-    outcome, results = agree(project, {"now": judged_eight(), "last": last})
-    [pair] = results["all"]["pairs"]
-    assert (pair["items"], outcome.code) == (0, 3)
-    assert mentions(outcome.err, "big/model and other have no item in common")
-
-
-def test_the_answers_of_two_systems_differ_even_if_they_are_equal(project: Project) -> None:
-    rows = [{**row(0), "system": system} for system in ("x", "y")]
-    results = compare(project, rows, rows)
-    assert results["all"]["items"] == 2
+    [judge] = results["people"]["judges"]
+    counts = ("items", "ratings", "too_kind", "too_strict")
+    assert [judge[name] for name in counts] == [12, 12, 6, 6]
 
 
 def test_each_repeat_is_a_rater(project: Project, judge_with: JudgeWith, small: Project) -> None:
@@ -832,25 +815,6 @@ def test_each_repeat_is_a_rater(project: Project, judge_with: JudgeWith, small: 
     assert [row["judge"] for row in results["judges"]] == [f"{LLAMA} #1", f"{LLAMA} #2"]
     [pair] = results["all"]["pairs"]
     assert (pair["items"], pair["agreement"], pair["agreement_within_1"]) == (2, 0.5, 0.5)
-
-
-# The scores of two repeats, and the level that their mean is taken for
-HALFWAY = [([1, 2], 2), ([3, 2], 3), ([2, 5], 4), ([4, 5], 5), ([5, 4], 5), ([5, 3], 4)]
-
-
-@pytest.mark.parametrize(("repeats", "level"), HALFWAY)
-def test_a_mean_halfway_between_two_levels_is_the_upper_one(
-    small: Project, judge_with: JudgeWith, repeats: list[int], level: int
-) -> None:
-    """So it is at the rubric's levels, and in what the page says of a criterion of one's own with levels."""
-    small.write("clear.json", {"name": "clear", "description": "Is it clear?", "scale": SCALE})
-    judge_with({"strong": [repeats, [1, 1]]})
-    small.run("dev", "--repeats", "2", "--criteria", "clear.json", "--report", "html")
-    page = small.files()["dev_evaluation.html"].decode()
-    mean = f"{sum(repeats) / 2:g}"
-    assert f"<dd>{mean} ({repeats[0]}, {repeats[1]}): Worth " in page
-    given = re.findall(r"<b>(\d)</b> level \d <span class=\"badge level\d\">given to strong", page)
-    assert int(given[0]) == level
 
 
 # The mean in a file without its repeats, and another rating -> equal, at most 1 apart, the gap: the upper and
@@ -904,20 +868,6 @@ def test_repeats_and_own_criteria_of_answers(project: Project, serve: Serve) -> 
     assert results["all"]["pairs"][0]["agreement"] == 0
     polite = results["criteria"]["polite"]
     assert (polite["compared"], polite["all"]["pairs"][0]["agreement"]) == ("score", 1)
-
-
-# ------------------------------------------------------------------ A class, and other criteria
-
-
-def grade_class(project: Project, serve: Serve, *options: str) -> None:
-    """Grade three students, of whom one and two give the same answers. The judge gives 3 to all."""
-    project.questions(*(question(f"d{n}", question_id=f"q{n}") for n in range(6)))
-    common = {f"q{n}": {"answer": "It is common."} for n in range(6)}
-    own = {f"q{n}": {"answer": f"It is d{n}."} for n in range(6)}
-    for name, rows in {"one": common, "two": common, "three": own}.items():
-        project.submission(f"in/{name}", final=rows)
-    serve(score_reply(3))
-    assert project.run("dev", "--submissions", "in/*", *options).code == 0
 
 
 SUBMISSION_FORMS = {
@@ -999,36 +949,26 @@ def test_a_judge_as_a_model_and_as_the_name_of_a_file_is_one_rater(project: Proj
 # ------------------------------------------------------------------ How files are read
 
 
-def rate(project: Project, content: str, *options: str) -> tuple[Outcome, Any]:
-    project.write("t.csv", content)
-    outcome = project.run("agreement", "t.csv", *options)
-    path = project.folder / "agreement.json"
-    return outcome, json.loads(path.read_bytes()) if path.exists() else None
-
-
 def test_a_column_for_each_rater(project: Project) -> None:
     """Only if they are named, or an index might be a rater; a column `score` beside them does not count."""
     content = "item;Ann;bob;score\na;4.5;4.5;1\nb;;3;2\nc;1;1;3\n"
-    outcome, results = rate(project, content, "--columns", "rater=Ann,bob")
+    project.write("t.csv", content)
+    outcome = project.run("agreement", "t.csv", "--columns", "rater=Ann,bob")
+    assert (outcome.code, outcome.err) == (0, ["t.csv: 5 ratings, a column for each rater: Ann, bob"])
+    results = project.read("agreement.json")
     [pair] = results["all"]["pairs"]
-    assert (outcome.code, pair["items"], pair["agreement"]) == (0, 2, 1.0)
-    assert outcome.err == ["t.csv: 5 ratings, a column for each rater: Ann, bob"]
-    assert [judge["judge"] for judge in results["judges"]] == ["Ann", "bob"]
+    assert (pair["judge"], pair["with"], pair["items"], pair["agreement"]) == ("Ann", "bob", 2, 1.0)
     [read] = results["read"]
     assert read == {"file": "t.csv", "ratings": 5, "form": "a column for each rater: Ann, bob"}
     refused = assert_refused(project, "agreement", "t.csv", "--columns", "rater=ann,eve")
     assert refused == ["t.csv: --columns rater=eve: found item, ann, bob, score"]
-    assert (
-        rate(project, content.replace("score", "index"))[0].err[0]
-        == f"t.csv:1: no row has a score: {FILL_IN}"
-    )
+    project.write("t.csv", content.replace("score", "index"))
+    assert assert_refused(project, "agreement", "t.csv") == [f"t.csv:1: no row has a score: {FILL_IN}"]
 
 
 def test_people_rate_equal_answers_of_several_systems(project: Project) -> None:
     split = split_results(simple=[3], strong=[3])
     for block in split.values():
         block["llm_judge"]["per_question"][0]["answer_id"] = "a1"
-    _, results = agree(
-        project, {"judge": split}, people="system,question_id,score\nsimple,q0,3\nstrong,q0,3\n"
-    )
+    results = compare(project, split, people="system,question_id,score\nsimple,q0,3\nstrong,q0,3\n")
     assert results["people"]["judges"][0]["accuracy"] == 1
