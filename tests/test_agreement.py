@@ -24,7 +24,6 @@ from conftest import (
     LLAMA,
     RESULTS,
     JudgeWith,
-    Outcome,
     Project,
     Serve,
     assert_refused,
@@ -67,13 +66,8 @@ def split_results(**systems: list[int]) -> Row:
     return results
 
 
-def agree(
-    project: Project, files: Mapping[str, object], *arguments: str, people: object = None
-) -> tuple[Outcome, Any]:
-    """Write JSON files, run the command on them and return its outcome and its results (None if none).
-
-    `people` are in a file of their own: a text is CSV.
-    """
+def agree(project: Project, files: Mapping[str, object], *arguments: str, people: object = None) -> Any:
+    """Write JSON, and people's JSON or CSV, run the command and return (outcome, results or None)."""
     for name, content in files.items():
         project.write(f"{name}.json", content)
     if people is not None:
@@ -173,9 +167,8 @@ def test_results_of_a_split_are_matched_by_system_and_question(project: Project)
     results = compare(project, first, second)
     [pair] = results["all"]["pairs"]
     assert (pair["items"], pair["agreement"], pair["agreement_within_1"]) == (4, 0.5, 0.5)
-    keys = ("judge", "decisions", "left_out", "undecided")
-    counts = [tuple(judge[key] for key in keys) for judge in results["judges"]]
-    assert counts == [("big/model", 5, 1, 1), ("other", 5, 1, 0)]
+    counts = [list(judge.values())[:4] for judge in results["judges"]]
+    assert counts == [["big/model", 5, 1, 1], ["other", 5, 1, 0]]
     widest = results["disagreements"][0]
     assert (widest["system"], widest["question_id"]) == ("strong", "q1")
 
@@ -199,8 +192,8 @@ def agreements(results: Any) -> dict[str, float]:
 def test_the_widest_disagreements_come_first(project: Project) -> None:
     files: list[object] = [scores(1, 3, 4, 2, 5), scores(1, 1, 5, 2, 1), scores(1, 3, 5, 3, 5)]
     results = compare(project, *files, options=("--samples", "3"))
-    assert results["items_apart"] == 4
-    assert [item["input"] for item in results["disagreements"]] == ["Q4?", "Q1?", "Q2?"]
+    widest = [item["input"] for item in results["disagreements"]]
+    assert (results["items_apart"], widest) == (4, ["Q4?", "Q1?", "Q2?"])
     assert results["disagreements"][0]["decisions"] == {"a": 5, "b": 1, "c": 5}
     files = [answers("yes", "yes"), answers("yes", "no"), answers("yes", "no"), answers("no", "yes")]
     evenly_split, other = compare(project, *files)["disagreements"]
@@ -211,10 +204,10 @@ def test_the_widest_disagreements_come_first(project: Project) -> None:
 
 def judged(source: str, *verdicts: object, **fields: Any) -> Row:
     """Return a judge's file on a source, in the form of another program."""
-    results = [
-        {"question": f"Q{number}?", "expected": f"g{number}", "generated": f"p{number}", "correct": verdict}
-        for number, verdict in enumerate(verdicts)
-    ]
+    results = []
+    for n, verdict in enumerate(verdicts):
+        texts = {"question": f"Q{n}?", "expected": f"g{n}", "generated": f"p{n}"}
+        results.append({**texts, "correct": verdict})
     return {"source_file": f"runs/{source}.json", "run_name": f"run of {source}", "items": results, **fields}
 
 
@@ -237,8 +230,8 @@ def test_the_files_of_a_folder(project: Project) -> None:
     thirds = dict.fromkeys(("runs/s1", "run of s2"), pytest.approx(2 / 3))
     assert agreements(results) == {**thirds, "s3": 1.0, "bank": 1.0}
     assert {"SOURCE: bank", "SOURCE: s3"} <= blocks(outcome.out).keys()
-    assert results["items_apart"] == 2
-    assert [item["source"] for item in results["disagreements"]] == ["runs/s1"]
+    shown = [item["source"] for item in results["disagreements"]]
+    assert (results["items_apart"], shown) == (2, ["runs/s1"])
     _, results = agree(project, {}, "--eval-dir", "evals", "--samples", "-1")
     assert results["disagreements"] == []
 
@@ -247,11 +240,8 @@ def test_no_common_item_is_a_warning(project: Project) -> None:
     files = {"evals/s1__judge-x": judged("s1", True), "evals/s2__judge-y": judged("s2", True)}
     people = [row(0, True, run_name="run of s2")]
     outcome, results = agree(project, files, "--eval-dir", "evals", people=people)
-    assert outcome.code == 3
-    assert outcome.err[:2] == [
-        "warning: x and y have no item in common",
-        "warning: x and people have no item in common",
-    ]
+    unrelated = [f"warning: x and {other} have no item in common" for other in ("y", "people")]
+    assert (outcome.code, outcome.err[:2]) == (3, unrelated)
     assert [pair["items"] for pair in results["people"]["judges"]] == [0, 0]
     last_year = judged_eight()  # the questions' IDs are the same
     for n, decision in enumerate(last_year["strong"]["llm_judge"]["per_question"]):
@@ -274,9 +264,7 @@ LABELS: dict[str, tuple[object, Counts, Counts]] = {
 
 
 @table("labels, of_x, of_y", LABELS)
-def test_labels_count_once_and_for_their_source(
-    project: Project, labels: object, of_x: Counts, of_y: Counts
-) -> None:
+def test_labels_are_for_their_source(project: Project, labels: object, of_x: Counts, of_y: Counts) -> None:
     """Judge x has s.json twice. What a judge decided differently in the sources of a label is left out."""
     files = {
         "evals/1__judge-x": judged("s", True, True),
@@ -380,9 +368,7 @@ PEOPLE_FORMS: dict[str, tuple[str, str, list[str]]] = {  # header, row and optio
 
 
 @table("header, form, options", PEOPLE_FORMS)
-def test_a_judge_of_a_split_is_compared_with_people(
-    project: Project, header: str, form: str, options: list[str]
-) -> None:
+def test_people_and_a_split(project: Project, header: str, form: str, options: list[str]) -> None:
     """The judge gave 5, 3, 1 and, before a person's decision, 2; people gave 5, 4, 1 and 3."""
     rows = [form.format(id="abcd"[n], question=f"q{n}", score=score) for n, score in enumerate((5, 4, 1, 3))]
     results = compare(project, judged_split(), options=tuple(options), people="\n".join([header, *rows]))
@@ -482,8 +468,8 @@ def test_texts_count_before_an_id(project: Project) -> None:
     assert (outcome.code, found["items"], found["judges"][0]["items"]) == (3, 1, 1)
     what = "no judge has, which do not count: 4, e.g. Q1?; a judge has names such as Q0?"
     assert outcome.err[0] == f"warning: people.json: ratings of items that {what}"
-    people = "ID,Question,correct\n0,Q0?,yes\n1,Q1?,no\n"  # the question is for reading
-    [judge] = agree(project, full, people=people)[1]["people"]["judges"]
+    by_id = "ID,Question,correct\n0,Q0?,yes\n1,Q1?,no\n"  # the question is for reading
+    [judge] = agree(project, full, people=by_id)[1]["people"]["judges"]
     assert (judge["items"], judge["accuracy"]) == (2, 0.5)
 
 
@@ -606,10 +592,7 @@ MANY = scores(*range(2_000))
 BAD_USAGE = {
     "one judge": ("a.json ./a.json", "agreement needs two judges, or one and --human, got 1"),
     "too many scores": ("many.json more.json", "there are 2000 different scores, more than 1000: round them"),
-    "results over an input": (
-        "a.json b.json --out ./b.json",
-        "./b.json is an input: name another file with --out",
-    ),
+    "an input": ("a.json b.json --out ./b.json", "./b.json is an input: name another file with --out"),
 }
 
 
@@ -713,9 +696,7 @@ def judged_eight(documents: Sequence[str] = DOCUMENTS, judged: Sequence[int] = J
     return {"strong": {"retrieval": {"per_question": asked}, "llm_judge": judge, **more}}
 
 
-def compare_with(
-    project: Project, people: Sequence[int | None], judge: Row | None = None
-) -> tuple[Any, list[str]]:
+def compare_with(project: Project, people: Sequence[int | None], judge: Row | None = None) -> Any:
     """Return the judge's figures, and the lines below the table."""
     rows = [f"a{n},{score}" for n, score in enumerate(people) if score is not None]
     labels = "\n".join(["answer_id,score", *rows])
@@ -752,9 +733,7 @@ MEANINGS = {  # people's scores -> starts of the sentences on what they mean for
 
 
 @table("people, starts", MEANINGS)
-def test_poor_agreement_says_what_it_means(
-    project: Project, people: list[int | None], starts: list[str]
-) -> None:
+def test_poor_agreement(project: Project, people: list[int | None], starts: list[str]) -> None:
     lines = [line.removeprefix("big/model: ") for line in compare_with(project, people)[1]]
     found = [line for line in lines if line.startswith(("Kappa is", "The judge is"))]
     assert [line[: len(start)] for line, start in zip(found, starts, strict=True)] == starts
@@ -781,7 +760,7 @@ def test_what_kappa_cannot_tell(project: Project) -> None:
 CLASS = ("agreement", "--quiet", "dev_graded/*/dev_evaluation.json", "--human", "dev_labels.csv")
 
 
-def grade_class(project: Project, serve: Serve, *options: str) -> None:
+def grade_class(project: Project, serve: Serve) -> None:
     """Grade three students, of whom one and two give the same answers. The judge gives 3 to all."""
     project.questions(*(question(f"d{n}", question_id=f"q{n}") for n in range(6)))
     common = {f"q{n}": {"answer": "It is common."} for n in range(6)}
@@ -789,7 +768,7 @@ def grade_class(project: Project, serve: Serve, *options: str) -> None:
     for name, rows in {"one": common, "two": common, "three": own}.items():
         project.submission(f"in/{name}", final=rows)
     serve(score_reply(3))
-    assert project.run("dev", "--submissions", "in/*", *options).code == 0
+    assert project.run("dev", "--submissions", "in/*", "--model", LLAMA).code == 0
 
 
 def test_a_class_is_compared_with_its_label_sheet(project: Project, serve: Serve) -> None:
@@ -803,13 +782,12 @@ def test_a_class_is_compared_with_its_label_sheet(project: Project, serve: Serve
     results = project.read("agreement.json")
     assert [row["judge"] for row in results["judges"]] == [LLAMA]
     [judge] = results["people"]["judges"]
-    counts = ("items", "ratings", "too_kind", "too_strict")
-    assert [judge[name] for name in counts] == [12, 12, 6, 6]
+    assert [judge[name] for name in ("items", "ratings", "too_kind", "too_strict")] == [12, 12, 6, 6]
 
 
 def test_each_repeat_is_a_rater(project: Project, judge_with: JudgeWith, small: Project) -> None:
     judge_with({"strong": [[5, 3], [2, 2]]})
-    small.run("dev", "--repeats", "2")
+    small.run("dev", "--repeats", "2", "--model", LLAMA)
     assert small.run("agreement", RESULTS).code == 0
     results = small.read("agreement.json")
     assert [row["judge"] for row in results["judges"]] == [f"{LLAMA} #1", f"{LLAMA} #2"]
@@ -817,16 +795,15 @@ def test_each_repeat_is_a_rater(project: Project, judge_with: JudgeWith, small: 
     assert (pair["items"], pair["agreement"], pair["agreement_within_1"]) == (2, 0.5, 0.5)
 
 
-# The mean in a file without its repeats, and another rating -> equal, at most 1 apart, the gap: the upper and
-# the lower level, two levels away, a level
+# The mean in a file without its repeats, and another rating -> equal, at most 1 apart, the gap
 MEANS = [(4.5, 5, 0, 1, 0.5), (4.5, 4, 0, 1, -0.5), (2.5, 4, 0, 0, 1.5), (4, 4, 1, 1, 0)]
 
 
 @pytest.mark.parametrize(("mean", "other", "equal", "near", "gap"), MEANS)
-def test_a_mean_is_the_same_beside_people_and_beside_a_judge(
+def test_a_mean_is_no_level(
     project: Project, mean: float, other: int, equal: float, near: float, gap: float
 ) -> None:
-    """It is compared as a number, and is no level."""
+    """It is the same number beside people and beside a judge."""
     found = compare(project, scores(mean), scores(other), people=scores(other))
     [pair] = found["all"]["pairs"]
     [judge, _] = found["people"]["judges"]
@@ -859,7 +836,7 @@ def test_repeats_and_own_criteria_of_answers(project: Project, serve: Serve) -> 
         return completion(json.dumps(reply))
 
     serve(answer)
-    command = ("answers", "log.json", "--method", "llm_judge", "--repeats", "2")
+    command = ("answers", "log.json", "--method", "llm_judge", "--repeats", "2", "--model", LLAMA)
     assert project.run(*command, "--criteria", "polite=Is it?").code == 0
     assert project.run("agreement", "log_answers.json").code == 0
     results = project.read("agreement.json")
@@ -870,14 +847,14 @@ def test_repeats_and_own_criteria_of_answers(project: Project, serve: Serve) -> 
     assert (polite["compared"], polite["all"]["pairs"][0]["agreement"]) == ("score", 1)
 
 
-SUBMISSION_FORMS = {
-    "submission": ("question_id,submission,score", "q1,three,4"),
-    "submission and system": ("question_id,submission,system,score", "q1,three,final,4"),
-    "both in one": ("question_id,system,score", "q1,three/final,4"),
-}
+SUBMISSION_FORMS = [
+    ("question_id,submission,score", "q1,three,4"),
+    ("question_id,submission,system,score", "q1,three,final,4"),
+    ("question_id,system,score", "q1,three/final,4"),
+]
 
 
-@table("header, row", SUBMISSION_FORMS)
+@pytest.mark.parametrize(("header", "row"), SUBMISSION_FORMS)
 def test_labels_that_name_a_submission(project: Project, serve: Serve, header: str, row: str) -> None:
     grade_class(project, serve)
     project.write("dev_labels.csv", f"{header}\n{row}\n")
@@ -902,12 +879,10 @@ OWN = [  # a criterion, people's words for the first two answers, and the judge'
 
 
 @pytest.mark.parametrize(("criterion", "words", "reply"), OWN)
-def test_people_use_the_words_of_a_criterion(
-    small: Project, serve: Serve, criterion: str, words: list[str], reply: Mapping[str, str]
-) -> None:
+def test_people_use_words(small: Project, serve: Serve, criterion: str, words: list[str], reply: Row) -> None:
     """What needed no judge, as an answer that cites nothing, is no decision of the judge."""
-    rubric = score_reply(4)
-    serve(lambda call: completion(json.dumps(reply)) if "rubric level" not in str(call.body) else rubric)
+    own = completion(json.dumps(reply))
+    serve(lambda call: score_reply(4) if "rubric level" in str(call.body) else own)
     cited = {"answer": "It is d1.", "evidence_sentences": ["S1"]}
     uncited = {"answer": "It is d2." if criterion == "polite" else "No idea."}
     small.predictions("strong", {"q001": cited, "q002": uncited})
