@@ -9727,10 +9727,6 @@ class RatedItem(NamedTuple):
     def known(self) -> list[float]:
         return [rating for rating in self.ratings if rating is not None]
 
-    def select(self, raters: Iterable[int]) -> RatedItem:
-        ratings = [self.ratings[index] for index in raters]
-        return self._replace(ratings=ratings, contradicted=[self.contradicted[index] for index in raters])
-
 
 class Ratings(NamedTuple):
     """What is in the files of judges, or of people."""
@@ -10217,9 +10213,8 @@ def measure_group(raters: Sequence[str], items: Sequence[RatedItem], kind: str) 
     }
     pairs = []
     for pair in itertools.combinations(range(len(raters)), 2):
-        names = {"judge": raters[pair[0]], "with": raters[pair[1]]}
-        compared = compare_first([item.select(pair) for item in items], kind, "agreement")
-        pairs.append(build_means_row(names | compared))
+        compared = compare_with(pair[0], [pair[1]], items, kind, "agreement")
+        pairs.append(build_means_row({"judge": raters[pair[0]], "with": raters[pair[1]], **compared}))
     return {**build_means_row(group), "pairs": pairs}
 
 
@@ -10243,17 +10238,19 @@ def measure_ratings(rated: Sequence[RatedItem], level: str, correction: int | No
     return measure_coefficient(ratings, clusters, name_clusters(rated), level, correction)
 
 
-def compare_first(items: Iterable[RatedItem], kind: str, rate: str) -> dict[str, Any]:
-    """Compare the first rater with each other one. `rate` is the name of the share of equal ratings."""
+def compare_with(
+    judge: int, others: Sequence[int], items: Iterable[RatedItem], kind: str, rate: str
+) -> dict[str, Any]:
+    """Compare a rater with each of others. `rate` is the name of the share of equal ratings."""
     rated: list[RatedItem] = []
     row: dict[str, Any] = {"items": 0, "ratings": 0, "questions": 0, "contradicted": 0}
     for item in items:
         n_rated = len(rated)
-        for index in range(1, len(item.ratings)):
-            pair = item.select((0, index))
-            if None not in pair.ratings:
-                rated.append(pair)
-            elif pair.ratings.count(None) == sum(pair.contradicted):
+        for pair in itertools.product([judge], others):
+            ratings = [item.ratings[rater] for rater in pair]
+            if None not in ratings:
+                rated.append(item._replace(ratings=ratings))
+            elif all(item.ratings[rater] is not None or item.contradicted[rater] for rater in pair):
                 row["contradicted"] += 1
         row["items"] += len(rated) > n_rated
     clusters = [item.cluster for item in rated]
@@ -10281,20 +10278,20 @@ def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
     name = next(iter(people)) if len(people) == 1 else "people"
     renamed = {f"{person} (people)": rows for person, rows in people.items()}  # a judge may have this name
     items = collect_items({**judges, **renamed}, kind)
-    known = [item for item in items if item.select(of_people).known]
+    known = [item for item in items if set(item.ratings[n:]) != {None}]
     compared = []
     for index, (judge, rows) in enumerate(judges.items()):
-        own = [item.select((index, *of_people)) for item in items]
-        row = {**compare_first(own, kind, "accuracy"), **measure_people(rows, own, kind)}
+        row = compare_with(index, of_people, items, kind, "accuracy")
+        row |= measure_people(rows, index, of_people, items, kind)
         compared.append(build_means_row({"judge": judge, "with": name, **row}))
     votes = []
     for vote in ("majority", "unanimous") if n > 1 else ():
-        row = compare_vote(known, n, kind, is_majority=vote == "majority")
+        row = compare_vote(of_people, known, kind, is_majority=vote == "majority")
         votes.append(build_means_row({"judge": vote, "with": name, **row}))
     block = {
         **describe_rater(name, list(flatten(people.values()))),
         "items": len(known),
-        "items_without_judge": sum(not item.select(range(n)).known for item in known),
+        "items_without_judge": sum(set(item.ratings[:n]) == {None} for item in known),
         "judges": compared,
         "votes": votes,
     }
@@ -10304,35 +10301,36 @@ def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
 
 
 def compare_vote(
-    items: Iterable[RatedItem], n_judges: int, kind: str, *, is_majority: bool
+    people: range, items: Iterable[RatedItem], kind: str, *, is_majority: bool
 ) -> dict[str, Any]:
     """Compare the vote on each item with people: of more than half of two judges or more, or of all."""
     voted = []
     left_out = {"left_out": 0, "fewer_judges": 0}
     for item in items:
-        given = item.select(range(n_judges)).known
+        given = [rating for rating in item.ratings[: people.start] if rating is not None]
         [(winner, count)] = Counter(given).most_common(1) or [(0.0, 0)]
         is_won = 2 * count > len(given) if is_majority else count == len(given)
-        if len(given) < (2 if is_majority else n_judges):
+        if len(given) < (2 if is_majority else people.start):
             left_out["fewer_judges"] += bool(given)
         elif not is_won:
             left_out["left_out"] += 1
         else:
-            ratings = [winner, *item.ratings[n_judges:]]
-            contradicted = [False, *item.contradicted[n_judges:]]
-            voted.append(item._replace(ratings=ratings, contradicted=contradicted))
-    return {**left_out, **compare_first(voted, kind, "accuracy")}
+            ratings = [*item.ratings, winner]
+            voted.append(item._replace(ratings=ratings, contradicted=[*item.contradicted, False]))
+    return {**left_out, **compare_with(people.stop, people, voted, kind, "accuracy")}
 
 
-def measure_people(judged: Iterable[RatingRow], items: Sequence[RatedItem], kind: str) -> dict[str, Any]:
-    """Compare the scores of a judge, the first rater of the items, with those of people."""
+def measure_people(
+    judged: Iterable[RatingRow], judge: int, people: range, items: Iterable[RatedItem], kind: str
+) -> dict[str, Any]:
+    """Compare the scores of a judge with those of people, who are the last raters of the items."""
     labels: Counter[float] = Counter()
     gaps = []  # how much more people give on average
     clusters = []
     for item in items:
-        score = item.ratings[0]
-        given = [rating for rating in item.ratings[1:] if rating is not None]
-        if score is not None or item.contradicted[0]:
+        score = item.ratings[judge]
+        given = [rating for rating in item.ratings[people.start :] if rating is not None]
+        if score is not None or item.contradicted[judge]:
             labels.update(given)
         if given and score is not None:
             gaps.append(math.fsum(given) / len(given) - score)
@@ -10348,10 +10346,13 @@ def measure_people(judged: Iterable[RatingRow], items: Sequence[RatedItem], kind
         interval = compute_mean_interval(make_sample(gaps, clusters), -width, width)
         gap = Mean(compute_average(gaps), interval, len(gaps))
     raters = list(zip(*(item.ratings for item in items), strict=True))
+    of_people = raters[people.start :]
     common = labels.most_common(1)
     return {
-        "krippendorff_alpha": krippendorff_alpha(raters, LEVELS[kind][1]) if gaps else None,
-        "raters": sum(set(given) != {None} for given in raters[1:]),
+        "krippendorff_alpha": krippendorff_alpha([raters[judge], *of_people], LEVELS[kind][1])
+        if gaps
+        else None,
+        "raters": sum(set(ratings) != {None} for ratings in of_people),
         "most_common_label": common[0][0] if common else None,
         "most_common_label_share": common[0][1] / labels.total() if common else None,
         "people_minus_judge": gap,
