@@ -9802,7 +9802,7 @@ def measure_agreement(options: AgreementOptions, console: Console) -> int:
 def compare_by_criterion(
     judged: Sequence[RatingRow], labels: Sequence[RatingRow], n_shown: int
 ) -> dict[str, dict[str, Any]]:
-    """Return how far raters agree, by criterion. The first is the rubric, if there is one."""
+    """Return comparisons by criterion. The first is the rubric, if there is one."""
     comparisons = {}
     n_raters = 0
     for criterion in sorted({row.criterion for row in judged}):
@@ -9923,7 +9923,6 @@ def list_raw_ratings(
 
 
 def list_split_ratings(path: str, systems: Mapping[str, Mapping[str, StoredBlock]]) -> Iterator[JsonRow]:
-    """Yield a row for each judgement by each criterion in the results of a split."""
     folder = Path(path).parent
     submission = folder.name if folder.parent.name.endswith(GRADED_FOLDER.format(split="")) else ""
     for system, blocks in systems.items():
@@ -9953,7 +9952,6 @@ def list_split_ratings(path: str, systems: Mapping[str, Mapping[str, StoredBlock
 
 
 def list_answer_ratings(rows: Sequence[JsonRow], criteria: Iterable[str]) -> Iterator[JsonRow]:
-    """Yield the rows of results of `answers`: each verdict or score, and each score by own criteria."""
     for name in ("", *criteria):
         judged = []
         for row in rows:
@@ -10051,8 +10049,9 @@ def identify_answer(fields: Mapping[str, str]) -> tuple[list[Texts], Texts]:
     if fields["question"] and (gold or fields["prediction"]):
         described = (("input", fields["question"]), ("gold", gold), ("prediction", fields["prediction"]))
         names += [(*described, ("system", owner)), described] if owner else [described]
+    folders = dict.fromkeys((owner, submission, ""))
     for given in filter(None, (own_id, answer_id)):
-        names += [(("item", join_folder(folder, given)),) for folder in (owner, submission, "")]
+        names += [(("item", join_folder(folder, given)),) for folder in folders]
     return names, described
 
 
@@ -10120,7 +10119,6 @@ def group_raters(rows: Iterable[RatingRow], criterion: str) -> dict[str, list[Ra
 
 
 def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, Any]:
-    """Return how far raters agree by a criterion, as the results have it."""
     kind = find_kind([*flatten(judges.values()), *flatten(people.values())])
     items = collect_items(judges, kind)
     names = list(judges)
@@ -10199,7 +10197,7 @@ def collect_items(raters: Raters, kind: str) -> list[RatedItem]:
 
 
 def measure_group(raters: Sequence[str], items: Sequence[RatedItem], kind: str) -> dict[str, Any]:
-    """Measure how far all raters agree, and each two of them. `items` have the ratings of these raters."""
+    """Measure how far all raters of the items agree, and each two of them."""
     complete = [item for item in items if None not in item.ratings]
     several = [item for item in items if len(item.known) > 1]
     group = {
@@ -10219,7 +10217,6 @@ def measure_group(raters: Sequence[str], items: Sequence[RatedItem], kind: str) 
 
 
 def build_means_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Return counts and means as the results have them."""
     means = {name: value for name, value in row.items() if isinstance(value, Mean)}
     counts = {name: value for name, value in row.items() if name not in means}
     values = {name: mean.value for name, mean in means.items()}
@@ -10272,7 +10269,7 @@ def compare_with(
 
 
 def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
-    """Compare each judge, and then votes, with people: with each rating that one of them gave."""
+    """Compare each judge, and then votes, with each rating that one of the people gave."""
     n = len(judges)
     of_people = range(n, n + len(people))
     name = next(iter(people)) if len(people) == 1 else "people"
