@@ -9669,19 +9669,17 @@ def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[
 
 # ------------------------------------------------------------------ 16. Agreement
 
-# In: results and annotations of several raters: judges, repeats of a judge, people. Out: how far they agree
-# by each criterion, each item by each pair, and how much kinder a judge is than people. Nothing is asked.
-# Every file becomes RatingRows; after that nothing depends on what kind of file it was. What the results file
-# has is computed first, and reports show it. Read first: RatingRow, measure_agreement, compare_raters.
+# In: results and tables of ratings by judges, repeats of a judge, people. Out: how far they agree by each
+# criterion, and how much kinder a judge is than people. Nothing is asked. Every file becomes RatingRows; then
+# nothing depends on what kind it was. Read first: RatingRow, measure_agreement, compare_raters.
 
-MADE_WITHOUT_JUDGE = ("exact", "semantic", "no_llm")  # decision methods of `answers`
 CERTAIN_REASONS = {row.rationale for row in (NO_ANSWER, NOTHING_CITED, NONE_EXISTS)}  # of a split's scores
-LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa, of Krippendorff's alpha
+LEVELS = {  # by kind of rating: of Cohen's kappa, of Krippendorff's alpha
     "correct": ("nominal", "nominal"),
     "score": ("quadratic", "ordinal"),
 }
+STATES = ("decisions", "left_out", "undecided")  # of what a rater said
 NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
-RATING_COLUMNS = "fill in score or correct, or name a column for each rater: --columns rater=NAME,NAME"
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
 AGREEMENT_TITLES = {  # of what two raters have in a table
     "agreement": "Agreement",
@@ -9695,8 +9693,24 @@ MIN_KAPPA = 0.4  # below it agreement is called poor (Fleiss 1981)
 MAX_LABEL_SHARE = 0.8  # of labels that are one level; above it kappa tells little
 MAX_SHIFT = 0.5  # levels between people and judge
 
+Texts: TypeAlias = tuple[tuple[str, str], ...]  # of an answer: (field, text)
 
-Texts: TypeAlias = tuple[tuple[str, str], ...]  # that describe an answer: (field, text), the question first
+
+class RatingColumns(Item):
+    """The names that the columns of a table of ratings may have."""
+
+    aliases: ClassVar[Mapping[str, Sequence[str]]] = {**Item.aliases, "id": ("item", "id", "question_id")}
+
+    answer_id: Any = None
+    submission: Any = None
+    rater: Any = None
+    criterion: Any = None
+    score: Any = None
+    reasoning: Any = None
+    failure: Any = None
+    source: Any = None
+    judge_repeat: Any = None
+    gold_doc_id: Any = None
 
 
 class RatingRow(NamedTuple):
@@ -9704,37 +9718,29 @@ class RatingRow(NamedTuple):
 
     rater: str
     criterion: str  # "" for the rubric, and where files name none
-    key: Hashable  # see `identify_answer`
-    names: Sequence[Hashable]  # all that the answer may be called by
-    texts: Texts
+    key: Texts  # the first of the names
+    names: Sequence[Texts]  # all that people may call the answer
+    texts: Texts  # that describe it in the results, the question first
     source: str  # whose answer it is; "" if nothing says so
     document: str  # the gold document; "" outside of splits
     value: float | None  # a score; a verdict as a bool
-    state: Literal["decisions", "left_out", "undecided"]
+    state: str  # one of STATES
     reason: str
     file: InputFile
     place: JsonRow  # without its data
 
-    @property
-    def cluster(self) -> tuple[str, str]:
-        """What answers have in common that are judged alike: their gold document, or else the question."""
-        return ("document", self.document) if self.document else self.texts[0]
-
     def show(self) -> str:
         """Return what a message calls the answer: its ID, or else its question."""
-        return self.key if isinstance(self.key, str) else self.texts[0][1]
+        return self.key[0][1]
 
 
 Raters: TypeAlias = Mapping[str, list[RatingRow]]  # by name, with what each said by one criterion
 
 
 class RatedItem(NamedTuple):
-    """An answer with the ratings of several raters."""
-
     source: str  # "" unless all raters name one
-    key: Hashable
     texts: Texts
-    cluster: tuple[str, str]
+    cluster: tuple[str, str]  # what answers have in common that are judged alike: gold document, or question
     ratings: list[float | None]  # of each rater; None if there is none, or several that differ
     reasons: list[str]
     contradicted: list[bool]  # whether a rater has several that differ
@@ -9743,30 +9749,16 @@ class RatedItem(NamedTuple):
     def known(self) -> list[float]:
         return [rating for rating in self.ratings if rating is not None]
 
-    def select(self, raters: Iterable[int]) -> RatedItem:
-        ratings = [self.ratings[index] for index in raters]
-        return self._replace(ratings=ratings, contradicted=[self.contradicted[index] for index in raters])
-
 
 class Ratings(NamedTuple):
-    """What raters said, and how their files were read."""
+    """What is in the files of judges, or of people."""
 
-    judges: list[RatingRow]
-    people: list[RatingRow]
-    unknown: list[str]  # what people call answers that no judge has rated
-    read: list[dict[str, Any]]  # of each file, as the results have it
+    rows: list[RatingRow]
+    read: list[dict[str, Any]]  # how each file was read, as the results have it
     undecided: list[str]  # files without a score that do not matter
 
 
 # -- The command
-
-
-def parse_raters(text: str) -> list[str]:
-    """Return the names in "rater=ann,bob"."""
-    field, _, names = text.partition("=")
-    if field != "rater" or not names:
-        raise argparse.ArgumentTypeError(f"expected rater=NAME,NAME, got {text!r}")
-    return names.split(",")
 
 
 class AgreementOptions(Options):
@@ -9782,11 +9774,10 @@ and system. Rows of several files by one judge are one rater's, and each repeat 
         None, f"a folder of files *{JUDGE_SUFFIX}NAME.json, or with a folder for each judge", metavar="DIR"
     )
     human: str | None = option(None, "compare the judges with what people decided", metavar="FILE")
-    raters: Sequence[str] = option(
-        (),
+    columns: str | None = option(
+        None,
         "a table has a column for each of these raters",
-        "--columns",
-        type=parse_raters,
+        type=functools.partial(parse_form, "rater=.+", "rater=NAME,NAME"),
         metavar="rater=NAME,NAME",
     )
     samples: int = option(10, "disagreements to list (default: 10)", type=int, metavar="N")
@@ -9799,100 +9790,89 @@ and system. Rows of several files by one judge are one rater's, and each repeat 
 
 def measure_agreement(options: AgreementOptions, console: Console) -> int:
     """Compare what judges, or judges and people, decided on the same answers."""
-    ratings = read_ratings(options)
-    for block in ratings.read:
+    judges, people, unknown = read_ratings(options)
+    read = judges.read + people.read
+    for block in read:
         console.note(f"{block['file']}: {block['ratings']:,} ratings, {block['form']}")
-    console.warn(*list_rating_warnings(ratings, options))
-    comparisons = compare_by_criterion(ratings, options)
-    files, is_written = write_outputs(list_agreement_files(comparisons, ratings, options), console)
+    if unknown:
+        what = "ratings of items that no judge has, which do not count"
+        known = cut_text(judges.rows[0].show()) if judges.rows else ""
+        console.warn(WarningRecord(what, unknown, f"a judge has names such as {known}", options.human or ""))
+    undecided = judges.undecided + people.undecided
+    if undecided:
+        console.warn(WarningRecord("files without a score, ignored", undecided).describe())
+    comparisons = compare_by_criterion(judges.rows, people.rows, max(0, options.samples))
+    first, *others = comparisons
+    document = {"program_version": VERSION, **comparisons[first], "read": read}
+    if others:
+        document["criteria"] = {name: comparisons[name] for name in others}
+    report = Report("How far judges agree", list_agreement_parts(comparisons, is_page=True))
+    reports = list_report_files(report, options.out.removesuffix(".json"), options.report)
+    results = OutputFile(options.out, functools.partial(render_results, document))
+    files, is_written = write_outputs([results, *reports], console)
     console.print(render_text(list_agreement_parts(comparisons)))
     print_saved(files, "Agreement", console)
-    unrelated = list_unrelated(comparisons)
+    unrelated = []
+    for block in comparisons.values():
+        for pair in (*block["all"]["pairs"], *block.get("people", {"judges": []})["judges"]):
+            if not pair["items"]:
+                unrelated.append(WarningRecord(f"{pair['judge']} and {pair['with']} have no item in common"))
     console.warn(*unrelated)
-    return decide_exit_code(is_written, not unrelated, not ratings.unknown)
+    return decide_exit_code(is_written, not unrelated, not unknown)
 
 
-def read_ratings(options: AgreementOptions) -> Ratings:
-    """Read what judges and people have said. Raises InputError with every problem, or UsageError."""
-    problems: Problems = []
-    human = [options.human] if options.human else []
-    paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
-    files: dict[str, str | None] = dict.fromkeys(paths)
-    if options.eval_dir is not None:
-        files |= list_judge_files(options.eval_dir, problems)
-    judges, read, undecided = read_rating_files(files, options.raters, problems)
-    if options.all_decisions:
-        judges = count_all(judges)
-    people, read_people, blank = read_rating_files(dict.fromkeys(human), options.raters, problems)
-    people, unknown = match_people(count_all(people), judges, problems)
-    raise_problems(problems)
-    read += read_people
-    if os.path.realpath(options.out) in [os.path.realpath(block["file"]) for block in read]:
-        raise UsageError(f"{options.out} is an input: name another file with --out")
-    return Ratings(judges, people, unknown, read, undecided + blank)
-
-
-def list_rating_warnings(ratings: Ratings, options: AgreementOptions) -> list[Message]:
-    what = "ratings of items that no judge has, which do not count"
-    known = cut_text(ratings.judges[0].show()) if ratings.judges else ""
-    unknown = WarningRecord(what, ratings.unknown, f"a judge has names such as {known}")
-    lines: list[Message] = [*list_warnings(options.human or "", [unknown])]
-    undecided = WarningRecord("files without a score, ignored", ratings.undecided)
-    return [*lines, *describe_warnings(list_warnings("", [undecided]))]
-
-
-def compare_by_criterion(ratings: Ratings, options: AgreementOptions) -> dict[str, dict[str, Any]]:
-    """Return how far raters agree, by criterion. The first is the rubric, if there is one."""
+def compare_by_criterion(
+    judged: Sequence[RatingRow], labels: Sequence[RatingRow], n_shown: int
+) -> dict[str, dict[str, Any]]:
+    """Return comparisons by criterion. The first is the rubric, if there is one."""
     comparisons = {}
     n_raters = 0
-    for criterion in sorted({row.criterion for row in ratings.judges}):
-        judges = group_raters(ratings.judges, criterion)
-        people = group_raters(ratings.people, criterion)
+    for criterion in sorted({row.criterion for row in judged}):
+        judges = group_raters(judged, criterion)
+        people = group_raters(labels, criterion)
         n_raters = len(judges) + len(people)
         if n_raters > 1:
-            comparisons[criterion] = compare_raters(judges, people, max(0, options.samples))
+            comparisons[criterion] = compare_raters(judges, people, n_shown)
     if not comparisons:
         raise UsageError(f"agreement needs two judges, or one and --human, got {n_raters}")
     return comparisons
 
 
-def list_agreement_files(
-    comparisons: Mapping[str, dict[str, Any]], ratings: Ratings, options: AgreementOptions
-) -> Iterator[OutputFile]:
-    first, *others = comparisons
-    document = {"program_version": VERSION, **comparisons[first], "read": ratings.read}
-    if others:
-        document["criteria"] = {name: comparisons[name] for name in others}
-    yield OutputFile(options.out, functools.partial(render_results, document))
-    report = Report("How far judges agree", list_agreement_parts(comparisons, is_page=True))
-    yield from list_report_files(report, options.out.removesuffix(".json"), options.report)
-
-
-def list_unrelated(comparisons: Mapping[str, dict[str, Any]]) -> list[WarningRecord]:
-    pairs = []
-    for block in comparisons.values():
-        pairs += [*block["all"]["pairs"], *block.get("people", {"judges": []})["judges"]]
-    unrelated = [f"{pair['judge']} and {pair['with']}" for pair in pairs if not pair["items"]]
-    return [WarningRecord(f"{names} have no item in common") for names in unrelated]
-
-
 # -- Reading files
 
 
-def list_judge_files(folder: str, problems: Problems) -> dict[str, str | None]:
-    """Return the JSON files in a folder and its subfolders, with the name of the subfolder."""
-    inside = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
-    if not inside:
-        problems.append(Problem(folder, f"no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge"))
-    return {Path(folder, name).as_posix(): os.path.dirname(name) for name in inside}
+def read_ratings(options: AgreementOptions) -> tuple[Ratings, Ratings, list[str]]:
+    """Return what judges and people have said, and what people call answers that no judge has rated."""
+    problems: Problems = []
+    human = [options.human] if options.human else []
+    paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
+    files: dict[str, str | None] = dict.fromkeys(paths)
+    folder = options.eval_dir
+    if folder is not None:
+        inside = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
+        files |= {Path(folder, name).as_posix(): os.path.dirname(name) for name in inside}
+        if not inside:
+            problems.append(
+                Problem(folder, f"no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge")
+            )
+    raters = options.columns.removeprefix("rater=").split(",") if options.columns else []
+    judges = read_rating_files(files, raters, problems, counts_all=options.all_decisions)
+    people = read_rating_files(dict.fromkeys(human), raters, problems, counts_all=True)
+    known, unknown = match_people(people.rows, judges.rows, problems)
+    raise_problems(problems)
+    if os.path.realpath(options.out) in [
+        os.path.realpath(block["file"]) for block in judges.read + people.read
+    ]:
+        raise UsageError(f"{options.out} is an input: name another file with --out")
+    return judges, people._replace(rows=known), unknown
 
 
 def read_rating_files(
-    files: Mapping[str, str | None], raters: Sequence[str], problems: Problems
-) -> tuple[list[RatingRow], list[dict[str, Any]], list[str]]:
-    """Return the ratings in files, how each was read, and the files without ratings that do not matter.
+    files: Mapping[str, str | None], raters: Sequence[str], problems: Problems, *, counts_all: bool
+) -> Ratings:
+    """Read files, with the subfolder of those that are in a folder of judges.
 
-    `files` have the subfolder of those that are in a folder of judges. A file is of the judge that its name
+    A file is of the judge that its name
     has (JUDGE_SUFFIX), its subfolder or `judge_model`. Otherwise its name is the judge's; in a folder of
     judges it does not count then.
     """
@@ -9911,10 +9891,10 @@ def read_rating_files(
             judge = path if stem in {row.rater for row in rows} else stem
         judge = names.setdefault(name_for_file(judge), judge)
         own = []
-        columns = choose_columns(Item, raw_rows, NO_COLUMNS, [], needs_gold=False)
+        columns = choose_columns(RatingColumns, raw_rows, NO_COLUMNS, found, needs_gold=False)
         for raw in raw_rows:
             try:
-                own.append(parse_rating(raw, columns, file.source, judge, source))
+                own.append(parse_rating(raw, columns, file.source, judge, source, counts_all=counts_all))
             except ValueError as error:
                 found.append(raw.report(str(error)))
         n_ratings = sum(row.value is not None for row in own)
@@ -9923,52 +9903,57 @@ def read_rating_files(
         if is_ungraded or (subfolder is not None and (is_empty or not judge)):
             undecided.append(path)
             continue
-        problems += [Problem(path, f"no row has a score: {RATING_COLUMNS}", 1)] if is_empty else found
+        if is_empty:
+            advice = "fill in score or correct, or name a column for each rater: --columns rater=NAME,NAME"
+            found.append(Problem(path, f"no row has a score: {advice}", 1))
+        problems += found
         read.append({"file": path, "ratings": n_ratings, "form": form})
         rows += own
-    return rows, read, undecided
+    return Ratings(rows, read, undecided)
 
 
 def list_raw_ratings(
     file: FileData, raters: Sequence[str], problems: Problems
 ) -> tuple[str, str, list[JsonRow]]:
-    """Return what a file is, the judge that it names or "", and a row for each rating."""
-    value = parse_value(dict[str, Any], file, [])  # a list names no judge
-    if value is not None and not any(isinstance(member, list) for member in value.values()):
-        blocks = flatten(only_dict(system).values() for system in value.values())
-        models = [only_dict(block).get("judge_model") for block in blocks]
+    """Return what a file is, the judge that it names, and a row for each rating."""
+    value = parse_value(dict[str, Any], file, []) or {}  # a list names no judge
+    model = format_plain(value.get("judge_model")) or ""
+    if value and all(isinstance(member, dict) for member in value.values() if member is not None):
         form = "results of a split"
-        rows = list(list_split_ratings(file.name, value))
+        systems = read_results(file, problems)
+        models = [block.judge_model for block in flatten(blocks.values() for blocks in systems.values())]
+        model = next(filter(None, models), "")
+        rows = list(list_split_ratings(file.name, systems))
+    elif "detailed_results" in value:
+        form = "results of answers"
+        criteria = only_dict(only_dict(value.get("setup")).get("criteria"))
+        rows = list(list_answer_ratings(read_rows(file, problems, {"rows": "detailed_results"}), criteria))
     else:
-        value = value or {}
-        models = [value.get("judge_model")]
-        rows = read_rows(file, problems)
         form = "a row for each rating"
-        if "detailed_results" in value:
-            form = "results of answers"
-            rows = list(list_answer_ratings(rows, only_dict(only_dict(value.get("setup")).get("criteria"))))
-        elif raters and LEVELS.keys().isdisjoint(flatten(row.data for row in rows)):
+        rows = read_rows(file, problems)
+        names = {fold_name(name) for row in rows for name in row.data}
+        if raters and (names.isdisjoint(LEVELS) or not names.isdisjoint(map(fold_name, raters))):
             form = f"a column for each rater: {', '.join(raters)}"
-            rows = list(flatten(split_by_rater(rows, rater, problems) for rater in raters))
-    return form, cut_text((format_plain(next(filter(None, models), "")) or "").strip()), rows
+            table = rows
+            rows = []
+            for rater in raters:
+                check_columns(table, {"rater": rater}, problems)
+                for row in table:
+                    own = {"rater": rater, "correct": None, "score": find_member(row.data, rater)}
+                    rows.append(row._replace(data=row.data | own))
+    return form, cut_text(model.strip()), rows
 
 
-def list_split_ratings(path: str, results: Fields) -> Iterator[JsonRow]:
-    """Yield a row for each judgement by each criterion in the results of a split."""
+def list_split_ratings(path: str, systems: Mapping[str, Mapping[str, StoredBlock]]) -> Iterator[JsonRow]:
     folder = Path(path).parent
     submission = folder.name if folder.parent.name.endswith(GRADED_FOLDER.format(split="")) else ""
-    for system, system_results in results.items():
-        blocks = {}
-        for name, block in only_dict(system_results).items():
-            rows = only_dict(block).get("per_question")
-            blocks[name] = list(map(only_dict, rows)) if isinstance(rows, list) else []
-        documents = {}
-        for row in blocks.get("retrieval", []):
-            documents[format_compact(row.get("question_id"))] = row.get("gold_doc_id")
-        for name, rows in blocks.items():
+    for system, blocks in systems.items():
+        asked = blocks["retrieval"].per_question
+        documents = {format_compact(row.get("question_id")): row.get("gold_doc_id") for row in asked}
+        for name, block in blocks.items():
             criterion = RUBRIC.name if name == RUBRIC.block else name
             judged = []
-            for index, row in enumerate(rows):
+            for index, row in enumerate(block.per_question):
                 if not {"judge_score", "answer_score_raw"} & row.keys():
                     break  # nobody judges retrieval and citations
                 question_id = format_compact(row.get("question_id"))
@@ -9989,7 +9974,6 @@ def list_split_ratings(path: str, results: Fields) -> Iterator[JsonRow]:
 
 
 def list_answer_ratings(rows: Sequence[JsonRow], criteria: Iterable[str]) -> Iterator[JsonRow]:
-    """Yield the rows of results of `answers`: each verdict or score, and each score by own criteria."""
     for name in ("", *criteria):
         judged = []
         for row in rows:
@@ -10012,9 +9996,9 @@ def split_by_repeat(rows: Sequence[JsonRow]) -> Iterator[JsonRow]:
     """Yield a row for each time that a judge was asked; what needed no judge is the same each time."""
     lists = [row.data["repeats"] if isinstance(row.data["repeats"], list) else [] for row in rows]
     n_times = max(map(len, lists), default=0)
+    if not n_times:
+        yield from rows
     for row, repeats in zip(rows, lists, strict=True):
-        if not n_times:
-            yield row
         for number in range(n_times):
             data = {**row.data, "judge_repeat": number + 1}
             if len(repeats) == n_times:
@@ -10024,29 +10008,33 @@ def split_by_repeat(rows: Sequence[JsonRow]) -> Iterator[JsonRow]:
             yield row._replace(data=data)
 
 
-def split_by_rater(rows: Sequence[JsonRow], rater: str, problems: Problems) -> Iterator[JsonRow]:
-    """Yield the rows of a table with what is in a rater's column as the score."""
-    check_columns(rows, {"rater": rater}, problems)
-    for row in rows:
-        yield row._replace(data={**row.data, "rater": rater, "score": find_member(row.data, rater)})
-
-
 # -- From a file's row to a rating
 
 
-def parse_rating(raw: JsonRow, columns: Columns, file: InputFile, judge: str, source: str) -> RatingRow:
-    """Return a row of a file as a rating, which is the judge's if it names no rater. Raises ValueError."""
-    fields = read_fields(raw.data, columns)
-    criterion = fold_text(fields["criterion"])
+def parse_rating(
+    raw: JsonRow, columns: Columns, file: InputFile, judge: str, source: str, *, counts_all: bool
+) -> RatingRow:
+    """Return a row of a file as a rating, which is the judge's if it names no rater. Raises ValueError.
+
+    With `counts_all` decisions count that needed no judge.
+    """
+    fields: dict[str, str] = defaultdict(str)
+    for name, column in columns.items():
+        value = find_member(raw.data, column)
+        if isinstance(value, list) and value and name in ("gold", "options"):
+            value = value[0]
+        fields[name] = "" if is_missing(value) else format_compact(value)
     names, texts = identify_answer(fields)
+    if not names:
+        found = shorten_names([name for name, value in raw.data.items() if not is_missing(value)])
+        expected = "expected answer_id, question and prediction, item, id or question_id"
+        raise ValueError(f"what was judged is missing or blank: {expected}, found {found}")
+    criterion = fold_text(fields["criterion"])
     value = read_value(fields, criterion)
-    state: Literal["decisions", "left_out", "undecided"] = "decisions"
-    if value is None:
-        state = "undecided"
-    elif fields["decision_method"]:
-        state = "left_out" if fields["decision_method"] in MADE_WITHOUT_JUDGE else "decisions"
-    elif fields["reasoning"] in CERTAIN_REASONS and value in (0, 1):
-        state = "left_out"
+    method = fields["decision_method"]
+    is_certain = not method and value in (0, 1) and fields["reasoning"] in CERTAIN_REASONS
+    needed_none = is_certain or method in ("exact", "semantic", "no_llm")  # of `answers`
+    decided = "left_out" if needed_none and not counts_all else "decisions"
     rater = fold_cell(fields["rater"]) or judge
     source = fields["source_file"] or fields["run_name"] or source or fields["source"]
     return RatingRow(
@@ -10058,79 +10046,42 @@ def parse_rating(raw: JsonRow, columns: Columns, file: InputFile, judge: str, so
         source=cut_text(re.sub(r"\.(jsonl?|csv)$", "", source)),
         document=fields["gold_doc_id"],
         value=value,
-        state=state,
+        state="undecided" if value is None else decided,
         reason=fields["reasoning"],
         file=file,
         place=raw._replace(data=None),
     )
 
 
-def read_fields(row: Fields, columns: Columns) -> dict[str, str]:
-    """Return a row's fields as texts, "" for any other. Those of an answer have the names of `answers`."""
-    item = name_fields(Item, row, columns)
-    gold = item.get("gold", item.get("options"))
-    texts = {"input": item.get("question"), "prediction": item.get("prediction")}
-    texts["gold"] = gold[0] if gold and isinstance(gold, list) else gold
-    fields: dict[str, str] = defaultdict(str)
-    for name, value in {**row, **texts}.items():
-        if not is_missing(value):
-            fields[re.sub(r"[\s-]+", "_", name.strip().lower())] = format_compact(value)
-    return fields
-
-
-def read_value(fields: Mapping[str, str], criterion: str) -> float | None:
-    """Return a row's verdict as a bool, or else its score; yes or no as a score is a verdict."""
-    if fields["failure"]:
-        return None
-    if fields["correct"]:
-        return parse_verdict(fields["correct"])
-    word = fields["score"].strip().casefold().replace(",", ".")  # some write a comma for the decimal point
-    built_in = BUILT_IN_CRITERIA.get(criterion)
-    choices = PROMPTS[built_in.prompt].choices if built_in else {}
-    if not word or word in choices:
-        return choices.get(word)
-    if re.fullmatch(NUMBER, word) and abs(float(word)) <= MAX_RATING:
-        return float(word)
-    if word not in VERDICT_WORDS:
-        raise ValueError(f"score: expected a number, yes or no, got {cut_text(fields['score'])}")
-    return VERDICT_WORDS[word]
-
-
-def identify_answer(fields: Mapping[str, str]) -> tuple[list[Hashable], Texts]:
-    """Return what a rated answer may be called, and the texts that describe it. Raises ValueError.
+def identify_answer(fields: Mapping[str, str]) -> tuple[list[Texts], Texts]:
+    """Return what a rated answer may be called, and the texts that describe it.
 
     The first name is its key: the answer_id; without one question, gold answer and answer, with the system
-    if that is given; without these an ID, with the submission and system if they are given.
+    if that is given; without these the ID, with the submission and system if they are given.
     """
     submission = fold_cell(fields["submission"])
     owner = join_folder(submission, fold_cell(fields["system"]))
-    ids = [fold_cell(fields[name]) for name in ("item", "id", "question_id") if fields[name]]
-    texts: Texts = tuple((name, fields[name]) for name in ("input", "gold", "prediction"))
-    names: list[Hashable] = [fold_cell(fields["answer_id"])] if fields["answer_id"] else []
-    has_texts = bool(fields["input"] and (fields["gold"] or fields["prediction"]))
-    if has_texts:
-        names += [(*texts, ("system", owner)), texts] if owner else [texts]
-    names += [f"{name}/{given}" for name in (owner, submission) if name for given in ids]
-    names += ids
-    if not names:
-        expected = "answer_id, question and prediction, item, id or question_id"
-        found = shorten_names([name for name, text in fields.items() if text])
-        raise ValueError(f"what was judged is missing or blank: expected {expected}, found {found}")
-    if has_texts:
-        return names, texts
-    if owner and ids:
-        return names, (("question_id", ids[0]), ("system", owner))
-    return names, (("item", str(names[0])),)
+    answer_id = fold_cell(fields["answer_id"])
+    own_id = fold_cell(fields["id"])
+    gold = fields["gold"] or fields["options"]
+    names: list[Texts] = [(("answer_id", answer_id),)] if answer_id else []
+    described: Texts = (("item", answer_id or own_id),)
+    if owner and own_id:
+        described = (("question_id", own_id), ("system", owner))
+    if fields["question"] and (gold or fields["prediction"]):
+        described = (("input", fields["question"]), ("gold", gold), ("prediction", fields["prediction"]))
+        names += [(*described, ("system", owner)), described] if owner else [described]
+    folders = dict.fromkeys((owner, submission, ""))
+    for given in filter(None, (own_id, answer_id)):
+        names += [(("item", join_folder(folder, given)),) for folder in folders]
+    return names, described
 
 
 def match_people(
     people: Iterable[RatingRow], judges: Iterable[RatingRow], problems: Problems
 ) -> tuple[list[RatingRow], list[str]]:
-    """Return people's ratings of judged answers, with the answer's key, and what they call others.
-
-    People may call an answer by any of its names.
-    """
-    index: dict[Hashable, dict[Hashable, RatingRow]] = defaultdict(dict)
+    """Return people's ratings of judged answers, with the answer's key, and what they call others."""
+    index: dict[tuple[str, Texts], dict[Texts, RatingRow]] = defaultdict(dict)
     for row in judges:
         for name in row.names:
             index[row.criterion, name].setdefault(row.key, row)
@@ -10143,26 +10094,38 @@ def match_people(
             known.append(row)  # it is only counted
         elif not found:
             unknown.append(row.show())
-        elif len(found) > 1 and row.key not in found:
-            advice = "name one by answer_id, or by system and question_id"
-            text = f"{row.show()} is the name of {len(found)} answers: {advice}"
-            problems.append(row.place.report(text))
+        elif len(found) > 1:
+            text = f"{row.show()} is the name of {len(found)} answers"
+            problems.append(row.place.report(f"{text}: name one by answer_id, or by system and question_id"))
         else:
-            answer = found.get(row.key) or next(iter(found.values()))
+            [answer] = found.values()
             if answer.document and not row.criterion and row.value not in LEVEL_SCORES.values():
                 text = f"score: expected {PROMPTS['rubric'].expected}, got {row.value:g}"
                 problems.append(row.place.report(text))
             rating = (row.rater, row.criterion, row.source, row.key)
-            if rating in rated and isinstance(row.key, str):
-                problems.append(row.place.report(f"a second rating of {row.key} by {row.rater}"))
+            if rating in rated and row.key[0][0] != "input":  # equal texts may be there twice
+                problems.append(row.place.report(f"a second rating of {row.show()} by {row.rater}"))
             rated.add(rating)
             known.append(row._replace(key=answer.key, texts=answer.texts, document=answer.document))
     return known, unknown
 
 
-def count_all(rows: Iterable[RatingRow]) -> list[RatingRow]:
-    """Return ratings of which none is left out since it needed no judge."""
-    return [row if row.value is None else row._replace(state="decisions") for row in rows]
+def read_value(fields: Mapping[str, str], criterion: str) -> float | None:
+    """Return a row's verdict as a bool, or else its score; yes or no as a score is a verdict."""
+    if fields["failure"]:
+        return None
+    if fields["correct"]:
+        return parse_verdict(fields["correct"])
+    word = fields["score"].strip().casefold()
+    built_in = BUILT_IN_CRITERIA.get(criterion)
+    choices = PROMPTS[built_in.prompt].choices if built_in else {}
+    if not word or word in choices:
+        return choices.get(word)
+    if re.fullmatch(NUMBER, word) and abs(float(word)) <= MAX_RATING:
+        return float(word)
+    if word not in VERDICT_WORDS:
+        raise ValueError(f"score: expected a number, yes or no, got {cut_text(fields['score'])}")
+    return VERDICT_WORDS[word]
 
 
 # -- Comparing
@@ -10178,7 +10141,6 @@ def group_raters(rows: Iterable[RatingRow], criterion: str) -> dict[str, list[Ra
 
 
 def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, Any]:
-    """Return how far raters agree by a criterion, as the results have it."""
     kind = find_kind([*flatten(judges.values()), *flatten(people.values())])
     items = collect_items(judges, kind)
     names = list(judges)
@@ -10186,11 +10148,18 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, An
     for item in sorted(items, key=attrgetter("source")):
         by_source[item.source].append(item)
     sources = {}
-    for source, own in by_source.items() if len(by_source) > 1 else ():
-        sources[source] = measure_group(names, own, kind)
+    if len(by_source) > 1:
+        sources = {source: measure_group(names, own, kind) for source, own in by_source.items()}
     apart = [item for item in items if len(set(item.known)) > 1]
     apart.sort(key=lambda item: statistics.pvariance(item.known), reverse=True)  # the most evenly split first
     apart.sort(key=lambda item: max(item.known) - min(item.known), reverse=True)
+    disagreements = []
+    for item in apart[:n_shown]:
+        given = [index for index, rating in enumerate(item.ratings) if rating is not None]
+        decisions = {names[index]: item.ratings[index] for index in given}
+        reasoning = {names[index]: item.reasons[index] for index in given}
+        row = {"source": item.source, **dict(item.texts), "decisions": decisions, "reasoning": reasoning}
+        disagreements.append(row)
     block: dict[str, Any] = {
         "compared": kind,
         "clusters": name_clusters(items),
@@ -10198,7 +10167,7 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, An
         "all": measure_group(names, items, kind),
         "sources": sources,
         "items_apart": len(apart),
-        "disagreements": [build_disagreement(names, item) for item in apart[:n_shown]],
+        "disagreements": disagreements,
     }
     if people:
         block["people"] = compare_people(judges, people, kind)
@@ -10207,43 +10176,38 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, An
 
 def find_kind(rows: Sequence[RatingRow]) -> str:
     """Return what all raters gave. Scores of 0 and 1 alone are verdicts if anybody said yes or no."""
-    with_verdicts = {row.rater: row for row in rows if isinstance(row.value, bool)}
-    scored = [row for row in rows if row.value is not None and not isinstance(row.value, bool)]
-    scores = {row.value for row in scored}
+    judged = list(dict.fromkeys(row.rater for row in rows if isinstance(row.value, bool)))
+    scored = list(dict.fromkeys(row.rater for row in rows if type(row.value) is float))
+    scores = {row.value for row in rows if type(row.value) is float}
     if len(scores) > MAX_RATING_VALUES:
         text = f"there are {len(scores)} different scores, more than {MAX_RATING_VALUES}: round them"
         raise UsageError(text)
-    if with_verdicts and not scores <= {0, 1}:
-        with_scores = shorten_names(list(dict.fromkeys(row.rater for row in scored)))
-        who = f"yes or no by {shorten_names(list(with_verdicts))}, scores by {with_scores}"
+    if judged and not scores <= {0, 1}:
+        who = f"yes or no by {shorten_names(judged)}, scores by {shorten_names(scored)}"
         raise UsageError(f"verdicts and scores cannot be compared: {who}")
-    return "correct" if with_verdicts else "score"
+    return "correct" if judged else "score"
 
 
 def describe_rater(name: str, rows: Iterable[RatingRow]) -> dict[str, Any]:
     states = Counter(row.state for row in rows)
-    return {
-        "judge": name,
-        "decisions": states["decisions"],
-        "left_out": states["left_out"],
-        "undecided": states["undecided"],
-        "files": [file.build_block() for file in dict.fromkeys(row.file for row in rows)],
-    }
+    files = [file.build_block() for file in dict.fromkeys(row.file for row in rows)]
+    return {"judge": name, **{state: states[state] for state in STATES}, "files": files}
 
 
 def collect_items(raters: Raters, kind: str) -> list[RatedItem]:
     """Return each item once. Those of several sources are told apart if all of these raters name them."""
     counted = {name: [row for row in rows if row.state == "decisions"] for name, rows in raters.items()}
     by_source = all(row.source for row in flatten(counted.values()))
-    rows_of: dict[tuple[str, Hashable], dict[str, list[RatingRow]]] = {}
+    rows_of: dict[tuple[str, Texts], dict[str, list[RatingRow]]] = {}
     for name, rows in counted.items():
         for row in rows:
             by_rater = rows_of.setdefault((row.source if by_source else "", row.key), defaultdict(list))
             by_rater[name].append(row)
     items = []
-    for (source, key), by_rater in rows_of.items():
+    for (source, _), by_rater in rows_of.items():
         first = next(flatten(by_rater.values()))
-        item = RatedItem(source, key, first.texts, first.cluster, [], [], [])
+        cluster = ("document", first.document) if first.document else first.texts[0]
+        item = RatedItem(source, first.texts, cluster, [], [], [])
         for name in raters:
             rows = by_rater.get(name, [])
             values = {bool(row.value) if kind == "correct" else row.value for row in rows}
@@ -10254,40 +10218,29 @@ def collect_items(raters: Raters, kind: str) -> list[RatedItem]:
     return items
 
 
-def build_disagreement(judges: Sequence[str], item: RatedItem) -> dict[str, Any]:
-    decisions = {}
-    reasoning = {}
-    for name, rating, reason in zip(judges, item.ratings, item.reasons, strict=True):
-        if rating is not None:
-            decisions[name] = rating
-            reasoning[name] = reason
-    return {"source": item.source, **dict(item.texts), "decisions": decisions, "reasoning": reasoning}
-
-
 def measure_group(raters: Sequence[str], items: Sequence[RatedItem], kind: str) -> dict[str, Any]:
-    """Measure how far all raters agree, and each two of them. `items` have the ratings of these raters."""
+    """Measure how far all raters of the items agree, and each two of them."""
     complete = [item for item in items if None not in item.ratings]
     several = [item for item in items if len(item.known) > 1]
-    counts = {
+    group = {
         "alpha_level": LEVELS[kind][1],
         "items": len(items),
         "contradicted": sum(any(item.contradicted) for item in items),
         "items_of_all": len(complete),
         "items_of_several": len(several),
-    }
-    means = {
         "fleiss_kappa": measure_ratings(complete, "nominal", correction=0),
         "krippendorff_alpha": measure_ratings(several, LEVELS[kind][1], correction=1),
     }
     pairs = []
     for pair in itertools.combinations(range(len(raters)), 2):
-        names = {"judge": raters[pair[0]], "with": raters[pair[1]]}
-        pair_counts, pair_means = compare_first([item.select(pair) for item in items], kind, "agreement")
-        pairs.append(build_means_row({**names, **pair_counts}, pair_means))
-    return {**build_means_row(counts, means), "pairs": pairs}
+        compared = compare_with(pair[0], [pair[1]], items, kind, "agreement")
+        pairs.append(build_means_row({"judge": raters[pair[0]], "with": raters[pair[1]], **compared}))
+    return {**build_means_row(group), "pairs": pairs}
 
 
-def build_means_row(counts: dict[str, Any], means: Mapping[str, Mean]) -> dict[str, Any]:
+def build_means_row(row: dict[str, Any]) -> dict[str, Any]:
+    means = {name: value for name, value in row.items() if isinstance(value, Mean)}
+    counts = {name: value for name, value in row.items() if name not in means}
     values = {name: mean.value for name, mean in means.items()}
     intervals = {name: mean.interval for name, mean in means.items()}
     reasons = {name: mean.reason for name, mean in means.items() if mean.reason}
@@ -10304,63 +10257,62 @@ def measure_ratings(rated: Sequence[RatedItem], level: str, correction: int | No
     return measure_coefficient(ratings, clusters, name_clusters(rated), level, correction)
 
 
-def compare_first(items: Iterable[RatedItem], kind: str, rate: str) -> tuple[dict[str, Any], dict[str, Mean]]:
-    """Compare the first rater with each other one. `rate` is the name of the share of equal ratings."""
-    rated = []
-    n_contradicted = 0
+def compare_with(
+    judge: int, others: Sequence[int], items: Iterable[RatedItem], kind: str, rate: str
+) -> dict[str, Any]:
+    """Compare a rater with each of others. `rate` is the name of the share of equal ratings."""
+    rated: list[RatedItem] = []
+    row: dict[str, Any] = {"items": 0, "ratings": 0, "questions": 0, "contradicted": 0}
     for item in items:
-        for index in range(1, len(item.ratings)):
-            pair = item.select((0, index))
-            if None not in pair.ratings:
-                rated.append(pair)
-            elif pair.ratings.count(None) == sum(pair.contradicted):
-                n_contradicted += 1
+        n_rated = len(rated)
+        for pair in itertools.product([judge], others):
+            ratings = [item.ratings[rater] for rater in pair]
+            if None not in ratings:
+                rated.append(item._replace(ratings=ratings))
+            elif all(item.ratings[rater] is not None or item.contradicted[rater] for rater in pair):
+                row["contradicted"] += 1
+        row["items"] += len(rated) > n_rated
     clusters = [item.cluster for item in rated]
+    row |= {"ratings": len(rated), "questions": len(set(clusters))}
     values = np.array([item.ratings for item in rated], np.float64).reshape(-1, 2)
     gaps = values[:, 0] - values[:, 1]
-    counts = {
-        "items": len({(item.source, item.key) for item in rated}),
-        "ratings": len(rated),
-        "questions": len(set(clusters)),
-        "contradicted": n_contradicted,
-    }
     if rate == "accuracy":
-        counts |= {"too_kind": int((gaps > 0).sum()), "too_strict": int((gaps < 0).sum())}
+        row |= {"too_kind": int((gaps > 0).sum()), "too_strict": int((gaps < 0).sum())}
     widths = {rate: 0}
     if values.max(initial=0) > 1:  # from 0 to 1 all ratings are within 1
         widths[f"{rate}_within_1"] = 1
-    means = {}
     for name, width in widths.items():
         is_near = (abs(gaps) <= width + 1e-9).astype(float)
-        means[name] = compute_mean(make_sample(is_near.tolist(), clusters), SHARE)
-    return counts, {**means, "kappa": measure_ratings(rated, LEVELS[kind][0])}
+        row[name] = compute_mean(make_sample(is_near.tolist(), clusters), SHARE)
+    return {**row, "kappa": measure_ratings(rated, LEVELS[kind][0])}
 
 
 # -- Judges and people
 
 
 def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
-    """Compare each judge, and then votes, with people: with each rating that one of them gave."""
+    """Compare each judge, and then votes, with each rating that one of the people gave."""
     n = len(judges)
     of_people = range(n, n + len(people))
     name = next(iter(people)) if len(people) == 1 else "people"
     renamed = {f"{person} (people)": rows for person, rows in people.items()}  # a judge may have this name
     items = collect_items({**judges, **renamed}, kind)
-    known = [item for item in items if item.select(of_people).known]
+    known = [item for item in items if set(item.ratings[n:]) != {None}]
     compared = []
     for index, (judge, rows) in enumerate(judges.items()):
-        own = [item.select((index, *of_people)) for item in items]
-        counts, means = compare_first(own, kind, "accuracy")
-        more_counts, more_means = measure_people(rows, own, kind)
-        names = {"judge": judge, "with": name}
-        compared.append(build_means_row({**names, **counts, **more_counts}, means | more_means))
-    votes = ("majority", "unanimous") if n > 1 else ()
+        row = compare_with(index, of_people, items, kind, "accuracy")
+        row |= measure_people(rows, index, of_people, items, kind)
+        compared.append(build_means_row({"judge": judge, "with": name, **row}))
+    votes = []
+    for vote in ("majority", "unanimous") if n > 1 else ():
+        row = compare_vote(of_people, known, kind, is_majority=vote == "majority")
+        votes.append(build_means_row({"judge": vote, "with": name, **row}))
     block = {
         **describe_rater(name, list(flatten(people.values()))),
         "items": len(known),
-        "items_without_judge": sum(not item.select(range(n)).known for item in known),
+        "items_without_judge": sum(set(item.ratings[:n]) == {None} for item in known),
         "judges": compared,
-        "votes": [compare_vote({"judge": vote, "with": name}, known, n, kind) for vote in votes],
+        "votes": votes,
     }
     if len(people) > 1:
         block["among_people"] = measure_group(list(people), collect_items(people, kind), kind)
@@ -10368,72 +10320,62 @@ def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
 
 
 def compare_vote(
-    names: dict[str, str], items: Iterable[RatedItem], n_judges: int, kind: str
+    people: range, items: Iterable[RatedItem], kind: str, *, is_majority: bool
 ) -> dict[str, Any]:
     """Compare the vote on each item with people: of more than half of two judges or more, or of all."""
-    is_majority = names["judge"] == "majority"
     voted = []
     left_out = {"left_out": 0, "fewer_judges": 0}
     for item in items:
-        given = item.select(range(n_judges)).known
+        given = [rating for rating in item.ratings[: people.start] if rating is not None]
         [(winner, count)] = Counter(given).most_common(1) or [(0.0, 0)]
         is_won = 2 * count > len(given) if is_majority else count == len(given)
-        if len(given) < (2 if is_majority else n_judges):
+        if len(given) < (2 if is_majority else people.start):
             left_out["fewer_judges"] += bool(given)
         elif not is_won:
             left_out["left_out"] += 1
         else:
-            ratings = [winner, *item.ratings[n_judges:]]
-            contradicted = [False, *item.contradicted[n_judges:]]
-            voted.append(item._replace(ratings=ratings, contradicted=contradicted))
-    counts, means = compare_first(voted, kind, "accuracy")
-    return build_means_row({**names, **left_out, **counts}, means)
+            ratings = [*item.ratings, winner]
+            voted.append(item._replace(ratings=ratings, contradicted=[*item.contradicted, False]))
+    return {**left_out, **compare_with(people.stop, people, voted, kind, "accuracy")}
 
 
 def measure_people(
-    judged: Iterable[RatingRow], items: Sequence[RatedItem], kind: str
-) -> tuple[dict[str, Any], dict[str, Mean]]:
-    """Compare the scores of a judge, the first rater of the items, with those of people."""
+    judged: Iterable[RatingRow], judge: int, people: range, items: Iterable[RatedItem], kind: str
+) -> dict[str, Any]:
+    """Compare the scores of a judge with those of people, who are the last raters of the items."""
     labels: Counter[float] = Counter()
-    for item in items:
-        if item.ratings[0] is not None or item.contradicted[0]:
-            labels.update(rating for rating in item.ratings[1:] if rating is not None)
-    common = labels.most_common(1)
-    scores = [row.value for row in judged if row.state == "decisions" and row.value is not None]
-    gap = measure_gap(items, find_scale([*scores, *labels]))
-    raters = list(zip(*(item.ratings for item in items), strict=True))
-    counts: dict[str, Any] = {
-        "krippendorff_alpha": krippendorff_alpha(raters, LEVELS[kind][1]) if gap.n else None,
-        "raters": sum(set(given) != {None} for given in raters[1:]),
-        "most_common_label": common[0][0] if common else None,
-        "most_common_label_share": common[0][1] / labels.total() if common else None,
-    }
-    return counts, {"people_minus_judge": gap}
-
-
-def measure_gap(items: Iterable[RatedItem], bounds: ScoreRange | None) -> Mean:
-    """Measure how much more people give on average than the first rater of the items."""
-    gaps = []
+    gaps = []  # how much more people give on average
     clusters = []
     for item in items:
-        score = item.ratings[0]
-        given = [rating for rating in item.ratings[1:] if rating is not None]
+        score = item.ratings[judge]
+        given = [rating for rating in item.ratings[people.start :] if rating is not None]
+        if score is not None or item.contradicted[judge]:
+            labels.update(given)
         if given and score is not None:
             gaps.append(math.fsum(given) / len(given) - score)
             clusters.append(item.cluster)
-    if not gaps:
-        return NO_MEAN
-    lowest, highest = bounds or (-math.inf, math.inf)
-    interval = compute_mean_interval(make_sample(gaps, clusters), lowest - highest, highest - lowest)
-    return Mean(compute_average(gaps), interval, len(gaps))
-
-
-def find_scale(ratings: Collection[float]) -> ScoreRange | None:
-    """Return the ends of the scale: shares and verdicts are from 0 to 1, others levels from 1 to 5."""
-    for lowest, highest in ((0, 1), (min(LEVEL_SCORES.values()), TOP_SCORE)):
-        if all(lowest <= rating <= highest for rating in ratings):
-            return lowest, highest
-    return None
+    gap = NO_MEAN
+    if gaps:
+        given_all = [row.value for row in judged if row.state == "decisions" and row.value is not None]
+        given_all += labels
+        width = math.inf
+        for lowest, highest in ((1, TOP_SCORE), (0, 1)):  # levels; shares and verdicts
+            if lowest <= min(given_all) and max(given_all) <= highest:
+                width = highest - lowest
+        interval = compute_mean_interval(make_sample(gaps, clusters), -width, width)
+        gap = Mean(compute_average(gaps), interval, len(gaps))
+    raters = list(zip(*(item.ratings for item in items), strict=True))
+    of_people = raters[people.start :]
+    common = labels.most_common(1)
+    return {
+        "krippendorff_alpha": krippendorff_alpha([raters[judge], *of_people], LEVELS[kind][1])
+        if gaps
+        else None,
+        "raters": sum(set(ratings) != {None} for ratings in of_people),
+        "most_common_label": common[0][0] if common else None,
+        "most_common_label_share": common[0][1] / labels.total() if common else None,
+        "people_minus_judge": gap,
+    }
 
 
 # -- Reports
@@ -10443,7 +10385,16 @@ def list_agreement_parts(comparisons: Mapping[str, dict[str, Any]], *, is_page: 
     parts = []
     for criterion, block in comparisons.items():
         suffix = f", by {criterion}" if criterion else ""
-        parts.append(build_raters_part(block, suffix))
+        raters = [*block["judges"], *([block["people"]] if "people" in block else [])]
+        rows = [[row["judge"], *(row[state] for state in STATES), len(row["files"])] for row in raters]
+        clusters = block["clusters"].replace("documents", "gold documents")
+        weights = " with quadratic weights" if block["compared"] == "score" else ""
+        lines = [
+            f"{IN_BRACKETS}, from {MIN_CLUSTERS} {clusters} on: by {clusters}; of coefficients a bootstrap.",
+            f"Kappa is Cohen's{weights}.",
+        ]
+        header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
+        parts.append(Part(f"Agreement between judges{suffix}", header, rows, lines))
         if block["all"]["pairs"]:
             parts.append(build_group_part(f"All items{suffix}", block["all"]))
         for source, group in block["sources"].items():
@@ -10458,21 +10409,6 @@ def list_agreement_parts(comparisons: Mapping[str, dict[str, Any]], *, is_page: 
         title = f"Disagreements: {len(lines)} of {block['items_apart']}, the widest first{suffix}"
         parts.append(Part(title, lines=lines))
     return parts
-
-
-def build_raters_part(block: Mapping[str, Any], suffix: str) -> Part:
-    rows: list[list[Cell]] = []
-    for row in (*block["judges"], *([block["people"]] if "people" in block else [])):
-        counts = [row[name] for name in ("decisions", "left_out", "undecided")]
-        rows.append([row["judge"], *counts, len(row["files"])])
-    clusters = block["clusters"].replace("documents", "gold documents")
-    weights = " with quadratic weights" if block["compared"] == "score" else ""
-    lines = [
-        f"{IN_BRACKETS}, from {MIN_CLUSTERS} {clusters} on: by {clusters}; of coefficients a bootstrap.",
-        f"Kappa is Cohen's{weights}.",
-    ]
-    header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
-    return Part(f"Agreement between judges{suffix}", header, rows, lines)
 
 
 def build_group_part(title: str, group: Mapping[str, Any]) -> Part:

@@ -1,4 +1,4 @@
-"""Agreement between judges, and between judges and people: the command `agreement` and Fleiss' kappa."""
+"""Agreement between judges, and between judges and people: the command `agreement`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import csv
 import itertools
 import json
 import random
-import re
 import shutil
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,12 @@ from conftest import (
     JUDGE,
     LLAMA,
     RESULTS,
-    SCALE,
     JudgeWith,
-    Outcome,
     Project,
     Serve,
     assert_refused,
     blocks,
+    json_lines,
     mean_interval,
     mentions,
     pasted,
@@ -68,15 +66,16 @@ def split_results(**systems: list[int]) -> Row:
     return results
 
 
-def agree(
-    project: Project, files: Mapping[str, object], *arguments: str, people: object = None
-) -> tuple[Outcome, Any]:
-    """Write these JSON files, run the command and return its outcome and its results (None if none)."""
+def agree(project: Project, files: Mapping[str, object], *arguments: str, people: object = None) -> Any:
+    """Write JSON, and people's JSON or CSV, run the command and return (outcome, results or None)."""
     for name, content in files.items():
         project.write(f"{name}.json", content)
     if people is not None:
-        project.write("people.json", people)
-        arguments += ("--human", "people.json")
+        name = "people.csv" if isinstance(people, str) else "people.json"
+        project.write(name, people)
+        arguments += ("--human", name)
+    if "--eval-dir" not in arguments:
+        arguments = (*(f"{name}.json" for name in files), *arguments)
     outcome = project.run("agreement", "--quiet", *arguments)
     path = project.folder / "agreement.json"
     return outcome, json.loads(path.read_bytes()) if path.exists() else None
@@ -85,22 +84,12 @@ def agree(
 def compare(project: Project, *judges: object, options: tuple[str, ...] = (), people: object = None) -> Any:
     """Return the results for judges a, b, c, ... whose files have this content."""
     files = dict(zip("abcd", judges, strict=False))
-    outcome, results = agree(project, files, *(f"{name}.json" for name in files), *options, people=people)
+    outcome, results = agree(project, files, *options, people=people)
     assert (outcome.code, outcome.err) == (0, [])
     return results
 
 
 # ------------------------------------------------------------------ Statistics
-
-
-def test_fleiss_kappa() -> None:
-    counts = [[2, 0], [1, 1], [0, 2]]  # of all pairs of raters 2/3 agree, by chance 1/2
-    assert evaluation.fleiss_kappa(counts) == pytest.approx(1 / 3)
-    cases: list[list[list[int]]] = [[], [[]], [[1, 0], [0, 1]], [[3, 0], [3, 0]], [[0, 0]]]
-    for undefined in cases:
-        assert evaluation.fleiss_kappa(undefined) is None
-    with pytest.raises(ValueError, match=r"^items differ in their number of raters: \[2, 3\]$"):
-        evaluation.fleiss_kappa([[2, 0], [3, 0]])
 
 
 @pytest.mark.parametrize("kind", ["correct", "score"])
@@ -111,20 +100,22 @@ def test_the_coefficients_equal_those_of_other_packages(project: Project, kind: 
     assert [pair["kappa"] for pair in results["pairs"]] == pytest.approx(expected["kappas"], abs=1e-9)
     for name in ("fleiss_kappa", "krippendorff_alpha"):
         assert results[name] == pytest.approx(expected[name], abs=1e-9)
+    by_hand = compare(project, answers("yes", "yes", "no", ...), answers("yes", "no", "no", "yes"))["all"]
+    assert by_hand["fleiss_kappa"] == pytest.approx(1 / 3)  # of all pairs of ratings 2/3 agree, by chance 1/2
 
 
 @pytest.mark.parametrize("key", ["correct", "score"])
 def test_the_interval_of_kappa_is_a_percentile_bootstrap(project: Project, key: str) -> None:
-    """Compare it with independent resamples; the percentiles are expanded for few items."""
+    """Compare it with independent resamples; percentiles are expanded for few items."""
     n, generator = 40, np.random.default_rng(7)
     values = [0, 1] if key == "correct" else [1, 2, 3, 4, 5]
     a = generator.choice(values, n)
     b = np.where(generator.random(n) < 0.6, a, generator.choice(values, n))
-    weights = None if key == "correct" else "quadratic"
     kappas = []
     for _ in range(2000):
         drawn = generator.integers(0, n, n)
-        kappas.append(evaluation.cohen_kappa(a[drawn].tolist(), b[drawn].tolist(), weights))
+        by_chance = ((a[drawn, np.newaxis] - b[drawn]) ** 2).mean()  # both kinds: of 0 and 1, too
+        kappas.append(1 - ((a[drawn] - b[drawn]) ** 2).mean() / by_chance)
     tail = 100 * norm.cdf((n / (n - 1)) ** 0.5 * student_t.ppf(0.025, n - 1))
     [pair] = compare(project, scores(*a.tolist(), key=key), scores(*b.tolist(), key=key))["all"]["pairs"]
     expected = np.percentile(np.array(kappas, float), [tail, 100 - tail])
@@ -136,7 +127,7 @@ def test_a_kappa_that_is_undefined_is_null(project: Project) -> None:
     disjoint = {"a": answers("yes", ..., ...), "b": answers(..., "no", "yes")}
     alike = {"a": scores(3, 3), "b": scores(3, 3)}
     for files, reason in ((alike, "only one value was given"), (disjoint, "no item in common")):
-        outcome, results = agree(project, files, "a.json", "b.json")
+        outcome, results = agree(project, files)
         assert mentions(outcome.out.splitlines(), "a - b", reason)
         [pair] = results["all"]["pairs"]
         assert (pair["kappa"], pair["ci95"]["kappa"]) == (None, None)
@@ -149,6 +140,8 @@ def test_items_are_matched_by_input_gold_and_prediction(project: Project) -> Non
     others = [row(0), row(1, gold="another"), row(2, prediction="another"), row(3, input="another")]
     results = compare(project, answers("yes", "yes", "yes", "yes"), others[::-1])["all"]
     assert (results["pairs"][0]["items"], results["items"], results["items_of_several"]) == (1, 7, 1)
+    of_two_systems = [{**row(0), "system": system} for system in ("x", "y")]
+    assert compare(project, of_two_systems, of_two_systems)["all"]["items"] == 2
 
 
 @pytest.mark.parametrize("method", ["exact", "semantic", "no_llm"])
@@ -174,9 +167,8 @@ def test_results_of_a_split_are_matched_by_system_and_question(project: Project)
     results = compare(project, first, second)
     [pair] = results["all"]["pairs"]
     assert (pair["items"], pair["agreement"], pair["agreement_within_1"]) == (4, 0.5, 0.5)
-    keys = ("judge", "decisions", "left_out", "undecided")
-    counts = [tuple(judge[key] for key in keys) for judge in results["judges"]]
-    assert counts == [("big/model", 5, 1, 1), ("other", 5, 1, 0)]
+    counts = [list(judge.values())[:4] for judge in results["judges"]]
+    assert counts == [["big/model", 5, 1, 1], ["other", 5, 1, 0]]
     widest = results["disagreements"][0]
     assert (widest["system"], widest["question_id"]) == ("strong", "q1")
 
@@ -190,7 +182,6 @@ def test_forms_of_a_verdict(project: Project) -> None:
 
 
 FILL_IN = "fill in score or correct, or name a column for each rater: --columns rater=NAME,NAME"
-IGNORED = "files without a score, ignored: {}"
 
 
 def agreements(results: Any) -> dict[str, float]:
@@ -201,8 +192,8 @@ def agreements(results: Any) -> dict[str, float]:
 def test_the_widest_disagreements_come_first(project: Project) -> None:
     files: list[object] = [scores(1, 3, 4, 2, 5), scores(1, 1, 5, 2, 1), scores(1, 3, 5, 3, 5)]
     results = compare(project, *files, options=("--samples", "3"))
-    assert results["items_apart"] == 4
-    assert [item["input"] for item in results["disagreements"]] == ["Q4?", "Q1?", "Q2?"]
+    widest = [item["input"] for item in results["disagreements"]]
+    assert (results["items_apart"], widest) == (4, ["Q4?", "Q1?", "Q2?"])
     assert results["disagreements"][0]["decisions"] == {"a": 5, "b": 1, "c": 5}
     files = [answers("yes", "yes"), answers("yes", "no"), answers("yes", "no"), answers("no", "yes")]
     evenly_split, other = compare(project, *files)["disagreements"]
@@ -213,10 +204,10 @@ def test_the_widest_disagreements_come_first(project: Project) -> None:
 
 def judged(source: str, *verdicts: object, **fields: Any) -> Row:
     """Return a judge's file on a source, in the form of another program."""
-    results = [
-        {"question": f"Q{number}?", "expected": f"g{number}", "generated": f"p{number}", "correct": verdict}
-        for number, verdict in enumerate(verdicts)
-    ]
+    results = []
+    for n, verdict in enumerate(verdicts):
+        texts = {"question": f"Q{n}?", "expected": f"g{n}", "generated": f"p{n}"}
+        results.append({**texts, "correct": verdict})
     return {"source_file": f"runs/{source}.json", "run_name": f"run of {source}", "items": results, **fields}
 
 
@@ -232,15 +223,15 @@ def test_the_files_of_a_folder(project: Project) -> None:
         }
     files["evals/s1"] = judged("s1", None, None, None)  # not judged
     outcome, results = agree(project, files, "--eval-dir", "evals", "--samples", "1")
-    assert (outcome.code, outcome.err) == (0, [IGNORED.format("3, e.g. evals/labels.json")])
+    assert (outcome.code, outcome.err) == (0, ["files without a score, ignored: 3, e.g. evals/labels.json"])
     assert [(judge["judge"], judge["decisions"]) for judge in results["judges"]] == [("x", 9), ("y", 9)]
     assert [len(judge["files"]) for judge in results["judges"]] == [4, 4]
     assert results["all"]["pairs"][0]["items"] == 9
     thirds = dict.fromkeys(("runs/s1", "run of s2"), pytest.approx(2 / 3))
     assert agreements(results) == {**thirds, "s3": 1.0, "bank": 1.0}
     assert {"SOURCE: bank", "SOURCE: s3"} <= blocks(outcome.out).keys()
-    assert results["items_apart"] == 2
-    assert [item["source"] for item in results["disagreements"]] == ["runs/s1"]
+    shown = [item["source"] for item in results["disagreements"]]
+    assert (results["items_apart"], shown) == (2, ["runs/s1"])
     _, results = agree(project, {}, "--eval-dir", "evals", "--samples", "-1")
     assert results["disagreements"] == []
 
@@ -249,24 +240,15 @@ def test_no_common_item_is_a_warning(project: Project) -> None:
     files = {"evals/s1__judge-x": judged("s1", True), "evals/s2__judge-y": judged("s2", True)}
     people = [row(0, True, run_name="run of s2")]
     outcome, results = agree(project, files, "--eval-dir", "evals", people=people)
-    assert outcome.code == 3
-    assert outcome.err[:2] == [
-        "warning: x and y have no item in common",
-        "warning: x and people have no item in common",
-    ]
+    unrelated = [f"warning: x and {other} have no item in common" for other in ("y", "people")]
+    assert (outcome.code, outcome.err[:2]) == (3, unrelated)
     assert [pair["items"] for pair in results["people"]["judges"]] == [0, 0]
-
-
-def test_sources_are_compared_without_their_ending(project: Project) -> None:
-    """Judged rows name the file, people's file names the run."""
-    files = {
-        "x": judged("s", True, False, source_file="s.json"),
-        "y": judged("s", True, True, source_file="s.json"),
-    }
-    people = {"run_name": "s", "annotations": [row(0, True), row(1, False)]}
-    outcome, results = agree(project, files, "x.json", "y.json", people=people)
-    assert (outcome.code, outcome.err) == (0, [])
-    assert [pair["accuracy"] for pair in results["people"]["judges"]] == [1.0, 0.5]
+    last_year = judged_eight()  # the questions' IDs are the same
+    for n, decision in enumerate(last_year["strong"]["llm_judge"]["per_question"]):
+        decision["answer_id"] = f"b{n}"
+    last_year["strong"]["llm_judge"]["judge_model"] = "other"
+    outcome, _ = agree(project, {"now": judged_eight(), "last": last_year})
+    assert (outcome.code, outcome.err[0]) == (3, "warning: big/model and other have no item in common")
 
 
 Counts = tuple[int, int, int]
@@ -276,14 +258,13 @@ LABELS: dict[str, tuple[object, Counts, Counts]] = {
     "of any source": (BOTH, (1, 0, 1), (1, 1, 1)),
     "of a row's source": ([row(n, True, source="runs/t.json") for n in (0, 1)], (2, 1, 0), (2, 1, 0)),
     "of a file": ({"items": BOTH, "source_file": "runs/s.json", "run_name": "r"}, (1, 0, 1), (2, 2, 0)),
+    "of a file, without its ending": ({"items": BOTH, "run_name": "runs/s"}, (1, 0, 1), (2, 2, 0)),
     "of another source": ({"items": BOTH, "run_name": "r"}, (0, 0, 0), (0, 0, 0)),
 }
 
 
 @table("labels, of_x, of_y", LABELS)
-def test_labels_count_once_and_for_their_source(
-    project: Project, labels: object, of_x: Counts, of_y: Counts
-) -> None:
+def test_labels_are_for_their_source(project: Project, labels: object, of_x: Counts, of_y: Counts) -> None:
     """Judge x has s.json twice. What a judge decided differently in the sources of a label is left out."""
     files = {
         "evals/1__judge-x": judged("s", True, True),
@@ -350,15 +331,8 @@ def test_verdicts_are_compared_with_those_of_people(project: Project) -> None:
     assert rows["a"]["kappa"] == pytest.approx(8 / 13)  # agreement 0.8, by chance 0.48
 
 
-@table("levels, within", {"0 to 2": ((0, 1, 2), 2 / 3), "0 to 1": ((0, 1, 1), None)})
-def test_scores_within_1(project: Project, levels: tuple[int, ...], within: float | None) -> None:
-    """From 0 to 1 all are, which says nothing."""
-    [pair] = compare(project, scores(*levels), scores(0, 0, 0))["all"]["pairs"]
-    assert pair.get("agreement_within_1") == within
-
-
 def test_scores_are_compared_with_those_of_people(project: Project) -> None:
-    """The majority are more than half: two of three judges, three of four."""
+    """The majority are more than half: two of three judges, three of four. From 0 to 1 all are within 1."""
     people = scores(1, 1, 4, 5)
     kind, right = compare(project, scores(2, 3, 4, 4), people, people=people)["people"]["judges"]
     assert (kind["accuracy"], kind["accuracy_within_1"]) == (0.25, 0.75)
@@ -367,6 +341,9 @@ def test_scores_are_compared_with_those_of_people(project: Project) -> None:
     judges = [scores(2, 2, 2), scores(2, 2, 1), scores(3, 2, 2), scores(4, 5, None)]
     majority, _ = compare(project, *judges, people=scores(2, 2, 2))["people"]["votes"]
     assert (majority["items"], majority["left_out"], majority["accuracy"]) == (2, 1, 1.0)
+    for levels, within in (((0, 1, 2), 2 / 3), ((0, 1, 1), None)):
+        [pair] = compare(project, scores(*levels), scores(0, 0, 0))["all"]["pairs"]
+        assert pair.get("agreement_within_1") == within
 
 
 # ------------------------------------------------------------------ People's tables
@@ -391,15 +368,10 @@ PEOPLE_FORMS: dict[str, tuple[str, str, list[str]]] = {  # header, row and optio
 
 
 @table("header, form, options", PEOPLE_FORMS)
-def test_a_judge_of_a_split_is_compared_with_people(
-    project: Project, header: str, form: str, options: list[str]
-) -> None:
+def test_people_and_a_split(project: Project, header: str, form: str, options: list[str]) -> None:
     """The judge gave 5, 3, 1 and, before a person's decision, 2; people gave 5, 4, 1 and 3."""
     rows = [form.format(id="abcd"[n], question=f"q{n}", score=score) for n, score in enumerate((5, 4, 1, 3))]
-    project.write("judge.json", judged_split())
-    project.write("people.csv", "\n".join([header, *rows]))
-    assert project.run("agreement", "judge.json", "--human", "people.csv", *options).code == 0
-    results = project.read("agreement.json")
+    results = compare(project, judged_split(), options=tuple(options), people="\n".join([header, *rows]))
     assert (results["compared"], results["all"]["pairs"], results["people"]["votes"]) == ("score", [], [])
     assert [judge["undecided"] for judge in results["judges"]] == [1]
     [judge] = results["people"]["judges"]
@@ -408,33 +380,25 @@ def test_a_judge_of_a_split_is_compared_with_people(
     assert judge["kappa"] == pytest.approx(1 - (2 / 4) / (74 / 16))  # squares of 5312 - 5413, of all pairs
 
 
-def test_the_sheet_and_the_results_of_a_split(small: Project, judge_with: JudgeWith) -> None:
-    judge_with({"strong": [5, 2]})
-    small.run("dev")
-    small.run("dev", "--label-sheet")
-    rows = list(csv.DictReader((small.folder / "dev_labels.csv").read_text("utf-8-sig").splitlines()))
-    for row in rows:
-        row["score"] = "5" if row["question_id"] == "q001" else "3"
-    with open("dev_labels.csv", "w", encoding="utf-8", newline="") as file:
+def fill_in(project: Project, score: Callable[[dict[str, str]], str]) -> list[dict[str, str]]:
+    """Write scores in the label sheet, and return the rows that it had."""
+    path = project.folder / "dev_labels.csv"
+    rows = list(csv.DictReader(path.read_text("utf-8-sig").splitlines(keepends=True)))
+    with path.open("w", encoding="utf-8", newline="") as file:
         sheet = csv.DictWriter(file, rows[0])
         sheet.writeheader()
-        sheet.writerows(rows)
-    assert small.run("agreement", RESULTS, "--human", "dev_labels.csv").code == 0
-    [judge] = small.read("agreement.json")["people"]["judges"]
-    assert (judge["judge"], judge["items"], judge["accuracy"], judge["too_strict"]) == (JUDGE, 2, 0.5, 1)
+        sheet.writerows({**row, "score": score(row)} for row in rows)
+    return rows
 
 
 @table("words", {"words": "yes no no yes", "capitals": "True FALSE False true", "numbers": "1 0 0.0 1"})
 def test_a_judge_of_answers_is_compared_with_verdicts_of_people(project: Project, words: str) -> None:
     """Kappa is then plain. Each of the nine ratings counts, of which six are the judge's."""
     judge = {"detailed_results": [row(n, verdict, id=f"i{n}") for n, verdict in enumerate("1101")]}
-    project.write("judge.json", judge)
     cells = words.split()
     columns = [*(f"i{n},{cell},{cell}," for n, cell in enumerate(cells[:3])), f"i3,{cells[0]},{cells[1]},"]
-    project.write("wide.csv", "\n".join(["item,ann,bob,eve", *columns]) + cells[0])
-    command = ("agreement", "judge.json", "--human", "wide.csv", "--columns", "rater=ann,bob,eve")
-    assert project.run(*command).code == 0
-    results = project.read("agreement.json")
+    wide = "\n".join(["item,ann,bob,eve", *columns]) + cells[0]
+    results = compare(project, judge, options=("--columns", "rater=ann,bob,eve"), people=wide)
     [judge_row] = results["people"]["judges"]
     assert (results["compared"], judge_row["items"], judge_row["ratings"]) == ("correct", 4, 9)
     assert judge_row["accuracy"] == pytest.approx(6 / 9)
@@ -444,11 +408,10 @@ def test_a_judge_of_answers_is_compared_with_verdicts_of_people(project: Project
 
 def test_people_among_themselves(project: Project) -> None:
     """A judge is compared with each of their ratings. Without a judge, theirs are a file like a judge's."""
-    project.write("judge.json", judged_split())
-    project.write("people.csv", "item,rater,score\na,ann,5\na,bob,4\nb,ann,3\nb,bob,3\nc,ann,1\nc,bob,3\n")
-    outcome = project.run("agreement", "judge.json", "--human", "people.csv")
+    people = "item,rater,score\na,ann,5\na,bob,4\nb,ann,3\nb,bob,3\nc,ann,1\nc,bob,3\n"
+    outcome, found = agree(project, {"judge": judged_split()}, people=people)
     assert "ann - bob" in blocks(outcome.out)["PEOPLE AMONG THEMSELVES"]
-    results = project.read("agreement.json")["people"]
+    results = found["people"]
     [judge] = results["judges"]  # 5, 3, 1 and 5, 3, 1 and 4, 3, 3
     assert (judge["accuracy"], judge["too_kind"], judge["too_strict"]) == (pytest.approx(4 / 6), 1, 1)
     assert (judge["items"], judge["ratings"], judge["accuracy_within_1"]) == (3, 6, pytest.approx(5 / 6))
@@ -462,25 +425,20 @@ def test_people_among_themselves(project: Project) -> None:
 
 FULL = [row(n, n != 1, id=f"i{n}") for n in range(3)]  # yes, no, yes, with all texts
 ASKED = "question,ground_truth,response,correct"
+ANSWERED: list[Row] = [
+    {"query": f"Q{n}?", "ground_truths": [f"g{n}", "x"], "answer": f"p{n}", "correct": n < 2}
+    for n in range(3)
+]
 RATING_FORMS: dict[str, tuple[str, object]] = {  # a file with the ratings yes, yes, no of the same answers
     "CSV of texts": ("x.csv", f"{ASKED}\nQ0?,g0,p0,1\nQ1?,g1,p1,1\nQ2?,g2,p2,0\n"),
     "CSV with the ID for reading": ("x.csv", f"id,{ASKED}\n9,Q0?,g0,p0,1\n9,Q1?,g1,p1,1\n9,Q2?,g2,p2,0\n"),
-    "answer beside a gold answer": (
-        "x.json",
-        [
-            {"query": f"Q{n}?", "ground_truths": [f"g{n}", "x"], "answer": f"p{n}", "correct": n < 2}
-            for n in range(3)
-        ],
-    ),
+    "answer beside a gold answer": ("x.json", ANSWERED),
 }
 NAMED_FORMS: dict[str, tuple[str, object]] = {
     "CSV of items": ("x.csv", "item,correct\ni0,yes\ni1,yes\ni2,no\n"),
     "CSV of scores": ("x.csv", "id;score\ni0;1\ni1;1\ni2;0\n"),
     "JSON of items": ("x.json", [{"item": f"i{n}", "correct": n < 2} for n in range(3)]),
-    "JSON lines of IDs": (
-        "x.jsonl",
-        "".join(f'{{"id": "i{n}", "correct": {int(n < 2)}}}\n' for n in range(3)),
-    ),
+    "JSON lines of IDs": ("x.jsonl", json_lines(*({"id": f"i{n}", "correct": int(n < 2)} for n in range(3)))),
 }
 
 
@@ -502,19 +460,16 @@ def test_forms_of_ratings(project: Project, name: str, content: object, option: 
 
 def test_texts_count_before_an_id(project: Project) -> None:
     """A row whose texts no judge has is named, and does not count: they may be of last year's answers."""
-    project.write("full.json", [row(n, id=str(n)) for n in range(3)])
+    full = {"full": [row(n, id=str(n)) for n in range(3)]}
     people = [row(f"other {n}", id=str(n)) for n in range(3)]
-    project.write("people.json", [row(0, id="7"), row(1, id="1") | {"gold": "another"}, *people])
-    outcome = project.run("agreement", "full.json", "--human", "people.json")
-    found = project.read("agreement.json")["people"]
+    people = [row(0, id="7"), row(1, id="1") | {"gold": "another"}, *people]
+    outcome, results = agree(project, full, people=people)
+    found = results["people"]
     assert (outcome.code, found["items"], found["judges"][0]["items"]) == (3, 1, 1)
-    what = (
-        "ratings of items that no judge has, which do not count: 4, e.g. Q1?; a judge has names such as Q0?"
-    )
-    assert f"warning: people.json: {what}" in outcome.err
-    project.write("people.csv", "ID,Question,correct\n0,Q0?,yes\n1,Q1?,no\n")  # the question is for reading
-    assert project.run("agreement", "full.json", "--human", "people.csv").code == 0
-    [judge] = project.read("agreement.json")["people"]["judges"]
+    what = "no judge has, which do not count: 4, e.g. Q1?; a judge has names such as Q0?"
+    assert outcome.err[0] == f"warning: people.json: ratings of items that {what}"
+    by_id = "ID,Question,correct\n0,Q0?,yes\n1,Q1?,no\n"  # the question is for reading
+    [judge] = agree(project, full, people=by_id)[1]["people"]["judges"]
     assert (judge["items"], judge["accuracy"]) == (2, 0.5)
 
 
@@ -529,22 +484,19 @@ def test_judges_that_only_name_their_items(project: Project) -> None:
 
 def test_ratings_of_answers_that_no_judge_has_do_not_count(project: Project) -> None:
     """An answer ID that is given counts alone: the answer to q1 is another one now."""
-    project.write("judge.json", judged_split())
-    project.write("people.csv", "answer_id,system,question_id,score\na,strong,q0,5\nold,strong,q1,3\n")
-    outcome = project.run("agreement", "--quiet", "judge.json", "--human", "people.csv")
-    assert (outcome.code, project.read("agreement.json")["people"]["items"]) == (3, 1)
+    people = "answer_id,system,question_id,score\na,strong,q0,5\nold,strong,q1,3\n"
+    outcome, results = agree(project, {"judge": judged_split()}, people=people)
+    assert (outcome.code, results["people"]["items"]) == (3, 1)
     assert mentions(outcome.err, "warning: people.csv", "no judge has", "1, e.g. old")
 
 
 def test_a_person_of_whom_no_rating_is_of_a_judged_answer_is_left_out(project: Project) -> None:
     """Of the others all is compared as it is without that person."""
-    project.write("judge.json", judged_split())
     known = "item,rater,score\na,ann,5\nb,ann,4\nold,ann,\n"  # what has no score is no rating
     found = []
     for labels in (known, known + "x,bob,3\ny,bob,4\n"):
-        project.write("people.csv", labels)
-        outcome = project.run("agreement", "--quiet", "judge.json", "--human", "people.csv")
-        found.append(project.read("agreement.json")["people"])
+        outcome, results = agree(project, {"judge": judged_split()}, people=labels)
+        found.append(results["people"])
     assert (outcome.code, found[0]) == (3, {**found[1], "files": found[0]["files"]})
     what = "ratings of items that no judge has, which do not count: 2, e.g. x; a judge has names such as a"
     assert outcome.err[0] == f"warning: people.csv: {what}"
@@ -553,6 +505,9 @@ def test_a_person_of_whom_no_rating_is_of_a_judged_answer_is_left_out(project: P
 NO_SCORE = f"people.csv:1: no row has a score: {FILL_IN}"
 UNKNOWN = "warning: people.csv: ratings of items that no judge has, which do not count: 1, e.g. "
 NOT_NAMED = "people.csv:2: what was judged is missing or blank: expected answer_id, question and prediction, "
+NOT_NAMED += "item, id or question_id, "
+NO_NUMBER = "people.csv:2: score: expected a number, yes or no, got "
+VERDICTS = "error: verdicts and scores cannot be compared: yes or no by people, scores by big/model"
 BAD_TABLES = {
     "no rating": ("answer_id,score,note\na,,?\n", NO_SCORE),
     "no column of ratings": ("item,note\na,so\n", NO_SCORE),
@@ -561,27 +516,20 @@ BAD_TABLES = {
         f"{UNKNOWN}strong/q0; ",
     ),
     "unknown items": ("item,score\nx,3\n", f"{UNKNOWN}x; a judge has names such as a"),
+    "an ID in place of an answer's ID": ("answer_id,score\nq0,4\n", f"{UNKNOWN}q0; a judge"),
     "no item": ("name,score\na,3\n", NOT_NAMED),
-    "names of columns": (
-        "Frage,Antwort,correct\nQ,A,yes\n",
-        f"{NOT_NAMED}item, id or question_id, found frage, antwort, correct",
-    ),
-    "a wrong verdict": ("item,correct\na,so so\n", "people.csv:2: correct: expected yes or no, got so so"),
+    "names of columns": ("Frage,Antwort,correct\nQ,A,yes\n", f"{NOT_NAMED}found frage, antwort, correct"),
     "several answers": ("item,score\nq1,3\n", "people.csv:2: q1 is the name of 2 answers"),
-    "two of a person": ("item,score\na,3\na,4\n", "people.csv:3: a second rating of a by people"),
-    "not a number": ("item,score\na,inf\n", "people.csv:2: score: expected a number, yes or no, got inf"),
-    "verdicts on scores": (
-        "item,correct\na,yes\n",
-        "error: verdicts and scores cannot be compared: yes or no by people, scores by big/model",
-    ),
+    "a decimal comma": ("item;score\na;4,5\n", f"{NO_NUMBER}4,5"),
+    "not a number": ("item,score\na,inf\n", f"{NO_NUMBER}inf"),
+    "two names of one field": ("id,item,score\na,q1,4\n", "people.csv: columns for id: id, item: "),
+    "verdicts on scores": ("item,correct\na,yes\n", VERDICTS),
 }
 
 
 @table("content, start", BAD_TABLES)
 def test_problems_of_people_s_tables(project: Project, content: str, start: str) -> None:
-    project.write("judge.json", judged_split())
-    project.write("people.csv", content)
-    outcome = project.run("agreement", "--quiet", "judge.json", "--human", "people.csv")
+    outcome, _ = agree(project, {"judge": judged_split()}, people=content)
     assert (outcome.code, outcome.err[0][: len(start)]) == (2, start)
 
 
@@ -609,7 +557,7 @@ unanimous      1        1         0           0      1.00            n/a
 def test_perfect_agreement_has_an_interval_but_its_kappa_has_none(project: Project) -> None:
     """All resamples of questions have kappa 1: that knows no variance."""
     judge = answers(*["yes", "no"] * 10)
-    outcome, results = agree(project, {"a": judge, "b": judge}, "a.json", "b.json")
+    outcome, results = agree(project, {"a": judge, "b": judge})
     [pair] = results["all"]["pairs"]
     assert (pair["agreement"], pair["kappa"], pair["ci95"]["kappa"]) == (1, 1, None)
     # 20 + 1.9207 of 23.8415, and t(19) = 2.09302 times sqrt(1.9207 * (0.91944^2 + 0.08056^2)) / 23.8415
@@ -624,7 +572,7 @@ def test_the_console_and_reports(project: Project) -> None:
     b = answers("yes", "yes", "yes", "no", "no")["detailed_results"]
     b += [row(5, decision_method="exact"), row(6, None)]
     options = ("--samples", "1", "--report", "md", "html")
-    outcome, _ = agree(project, {"a": a, "b": b}, "a.json", "b.json", *options, people=[row(0, 1), row(1, 0)])
+    outcome, _ = agree(project, {"a": a, "b": b}, *options, people=[row(0, 1), row(1, 0)])
     assert (outcome.code, outcome.err) == (0, [])
     printed = blocks(outcome.out)
     assert list(printed)[1:3] == ["ALL ITEMS", "COMPARED WITH PEOPLE: people"]
@@ -643,33 +591,16 @@ def test_the_console_and_reports(project: Project) -> None:
 MANY = scores(*range(2_000))
 BAD_USAGE = {
     "one judge": ("a.json ./a.json", "agreement needs two judges, or one and --human, got 1"),
-    "verdicts and scores": (
-        "a.json score.json",
-        "verdicts and scores cannot be compared: yes or no by a, scores by score",
-    ),
-    "too many scores": (
-        "many.json too_many.json",
-        "there are 2000 different scores, more than 1000: round them",
-    ),
-    "results over an input": (
-        "a.json b.json --out ./b.json",
-        "./b.json is an input: name another file with --out",
-    ),
+    "too many scores": ("many.json more.json", "there are 2000 different scores, more than 1000: round them"),
+    "an input": ("a.json b.json --out ./b.json", "./b.json is an input: name another file with --out"),
 }
 
 
 @table("arguments, message", BAD_USAGE)
 def test_bad_usage(project: Project, arguments: str, message: str) -> None:
-    files = {"a": answers("yes"), "b": answers("yes"), "score": scores(3), "many": MANY, "too_many": MANY}
-    for name, content in files.items():
+    for name, content in {"a": answers("yes"), "b": answers("yes"), "many": MANY, "more": MANY}.items():
         project.write(f"{name}.json", content)
     assert assert_refused(project, "agreement", "--quiet", *arguments.split()) == [f"error: {message}"]
-
-
-def test_an_empty_folder(project: Project) -> None:
-    project.write("a.json", answers("yes"))
-    problem = "nowhere: no files *__judge-NAME.json, nor a folder for each judge"
-    assert assert_refused(project, "agreement", "a.json", "--eval-dir", "nowhere") == [problem]
 
 
 def test_the_problems_of_all_files_are_listed(project: Project) -> None:
@@ -679,7 +610,8 @@ def test_the_problems_of_all_files_are_listed(project: Project) -> None:
     names = [f"{name}.json" for name in (*files, "missing")]
     for name, content in files.items():
         project.write(f"{name}.json", content)
-    assert assert_refused(project, "agreement", *names) == [
+    assert assert_refused(project, "agreement", *names, "--eval-dir", "nowhere") == [
+        "nowhere: no files *__judge-NAME.json, nor a folder for each judge",
         "rows.json: [0]: correct: expected yes or no, got maybe",
         "rows.json: [1]: score: expected a number, yes or no, got high",
         "rows.json: [2]: what was judged is missing or blank: expected answer_id, question and prediction, "
@@ -764,17 +696,14 @@ def judged_eight(documents: Sequence[str] = DOCUMENTS, judged: Sequence[int] = J
     return {"strong": {"retrieval": {"per_question": asked}, "llm_judge": judge, **more}}
 
 
-def compare_with(
-    project: Project, people: Sequence[int | None], judge: Row | None = None
-) -> tuple[Any, list[str]]:
+def compare_with(project: Project, people: Sequence[int | None], judge: Row | None = None) -> Any:
     """Return the judge's figures, and the lines below the table."""
     rows = [f"a{n},{score}" for n, score in enumerate(people) if score is not None]
-    project.write("judge.json", judge or judged_eight())
-    project.write("labels.csv", "\n".join(["answer_id,score", *rows]))
-    outcome = project.run("agreement", "--quiet", "judge.json", "--human", "labels.csv")
+    labels = "\n".join(["answer_id,score", *rows])
+    outcome, results = agree(project, {"judge": judge or judged_eight()}, people=labels)
     assert (outcome.code, outcome.err) == (0, [])
-    [found] = project.read("agreement.json")["people"]["judges"]
-    return found, blocks(outcome.out)["COMPARED WITH PEOPLE: labels"].splitlines()
+    [found] = results["people"]["judges"]
+    return found, blocks(outcome.out)["COMPARED WITH PEOPLE: people"].splitlines()
 
 
 def test_judge_and_people_by_hand(project: Project) -> None:
@@ -792,50 +721,35 @@ def test_judge_and_people_by_hand(project: Project) -> None:
     )
 
 
+STRICT = "The judge is too strict to grade by its scores alone."
 MEANINGS = {  # people's scores -> starts of the sentences on what they mean for grades
     "as the judge": (JUDGED[:6], []),
     "the other way round": ([2, 4, 1, 3, 2, 5], ["Kappa is below 0.4: "]),
-    "a level lower": (
-        [3, 1, 4, 2, 3, None, 4],
-        ["The judge is too kind to grade by its scores alone."],
-    ),
+    "a level lower": ([3, 1, 4, 2, 3, None, 4], ["The judge is too kind to grade by its scores alone."]),
     "lower, on three documents": ([2, 1, 3], []),
     "higher, on two documents": ([5, 4], []),
-    "higher and random": (
-        [5, 4, None, 5, 5, 4, None, 5],
-        [
-            "Kappa is below 0.4: ",
-            "The judge is too strict to grade by its scores alone.",
-        ],
-    ),
+    "higher and random": ([5, 4, None, 5, 5, 4, None, 5], ["Kappa is below 0.4: ", STRICT]),
 }
 
 
 @table("people, starts", MEANINGS)
-def test_poor_agreement_says_what_it_means(
-    project: Project, people: list[int | None], starts: list[str]
-) -> None:
+def test_poor_agreement(project: Project, people: list[int | None], starts: list[str]) -> None:
     lines = [line.removeprefix("big/model: ") for line in compare_with(project, people)[1]]
     found = [line for line in lines if line.startswith(("Kappa is", "The judge is"))]
     assert [line[: len(start)] for line, start in zip(found, starts, strict=True)] == starts
     assert mentions(lines, "On average the judge is ", " of 100 points of a grade.")
 
 
-def test_nearly_equal_labels_are_no_poor_agreement(project: Project) -> None:
-    documents = [f"d{n:02d}" for n in range(30)]
-    _, lines = compare_with(project, [5] * 29 + [4], judged_eight(documents, [5] * 30))
-    shown = [line.removeprefix("big/model: ") for line in lines]
-    assert "97% of people's labels are 5: kappa tells little then; exact agreement is 97%." in shown
-    assert mentions(shown, "no interval of kappa: resamples of documents have the same")
-    assert not mentions(shown, "no basis")
-
-
-def test_few_labels_cannot_tell_whether_the_judge_is_useless(project: Project) -> None:
+def test_what_kappa_cannot_tell(project: Project) -> None:
+    """Few labels are no proof that a judge is useless, and nearly equal ones no poor agreement."""
     documents = [f"d{n:02d}" for n in range(40)]
+    _, lines = compare_with(project, [5] * 29 + [4], judged_eight(documents, [5] * 30))
+    alike = "big/model: 97% of people's labels are 5: kappa tells little then; exact agreement is 97%."
+    assert (alike in lines, mentions(lines, "no basis")) == (True, False)
+    assert mentions(lines, "no interval of kappa: resamples of documents have the same")
     judge = judged_eight(documents, [5, 4, 2, 1, 3, 5, 2, 4])
-    assert mentions(
-        compare_with(project, [3, 5, 1, 4, 3, 2, 4, 5], judge)[1], "]: cannot tell yet, label more."
-    )
+    _, lines = compare_with(project, [3, 5, 1, 4, 3, 2, 4, 5], judge)
+    assert mentions(lines, "]: cannot tell yet, label more.")
     judge = judged_eight(documents, [1, 2, 3, 4, 5] * 8)
     _, lines = compare_with(project, [3, 5, 1, 4, 2] * 8, judge)
     assert "big/model: Kappa is below 0.4: the judge's scores alone are no basis for grades." in lines
@@ -843,48 +757,32 @@ def test_few_labels_cannot_tell_whether_the_judge_is_useless(project: Project) -
 
 # ------------------------------------------------------------------ Which answers and raters are the same
 
+CLASS = ("agreement", "--quiet", "dev_graded/*/dev_evaluation.json", "--human", "dev_labels.csv")
 
-def test_a_class_is_compared_with_its_label_sheet(small: Project, judge_with: JudgeWith) -> None:
+
+def grade_class(project: Project, serve: Serve) -> None:
+    """Grade three students, of whom one and two give the same answers. The judge gives 3 to all."""
+    project.questions(*(question(f"d{n}", question_id=f"q{n}") for n in range(6)))
+    common = {f"q{n}": {"answer": "It is common."} for n in range(6)}
+    own = {f"q{n}": {"answer": f"It is d{n}."} for n in range(6)}
+    for name, rows in {"one": common, "two": common, "three": own}.items():
+        project.submission(f"in/{name}", final=rows)
+    serve(score_reply(3))
+    assert project.run("dev", "--submissions", "in/*").code == 0
+
+
+def test_a_class_is_compared_with_its_label_sheet(project: Project, serve: Serve) -> None:
     """Files of one judge are one rater's. Equal answers share a row of the sheet."""
-    strong = small.read("dev_strong_output.json")
-    small.submission("in/ann", final=strong)
-    small.submission("in/bob", final={**strong, "q002": {"answer": "It snows."}})
-    judge_with({"in/ann/final": [5, 2], "in/bob/final": [5, 4]})
-    command = ("dev", "--submissions", "in/ann", "in/bob")
-    assert small.run(*command, "--label-sheet").code == 0
-    sheet = small.folder / "dev_labels.csv"
-    rows = list(csv.DictReader(sheet.read_text("utf-8-sig").splitlines()))
-    assert [row["criterion"] for row in rows] == ["answer"] * 3
-    with sheet.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows([{**row, "score": "4"} for row in rows])
-    outcome = small.run(*command)
-    outcome = small.run(
-        "agreement", "dev_graded/*/dev_evaluation.json", "--human", "dev_labels.csv", "--quiet"
-    )
+    grade_class(project, serve)
+    assert project.run("dev", "--submissions", "in/*", "--label-sheet").code == 0
+    rows = fill_in(project, lambda row: "2" if "common" in row["answer"] else "4")
+    assert [row["criterion"] for row in rows] == ["answer"] * 12
+    outcome = project.run(*CLASS)
     assert (outcome.code, outcome.err) == (0, [])
-    results = small.read("agreement.json")
-    [judge] = results["people"]["judges"]
+    results = project.read("agreement.json")
     assert [row["judge"] for row in results["judges"]] == [JUDGE]
-    assert (judge["items"], judge["ratings"], judge["too_kind"]) == (3, 3, 1)
-
-
-def test_two_years_with_the_same_ids_have_nothing_in_common(project: Project) -> None:
-    last = judged_eight()
-    for n, decision in enumerate(last["strong"]["llm_judge"]["per_question"]):
-        decision["answer_id"] = f"b{n}"
-    last["strong"]["llm_judge"]["judge_model"] = "other"
-    outcome, results = agree(project, {"now": judged_eight(), "last": last}, "now.json", "last.json")
-    [pair] = results["all"]["pairs"]
-    assert (pair["items"], outcome.code) == (0, 3)
-    assert mentions(outcome.err, "big/model and other have no item in common")
-
-
-def test_the_answers_of_two_systems_differ_even_if_they_are_equal(project: Project) -> None:
-    rows = [{**row(0), "system": system} for system in ("x", "y")]
-    results = compare(project, rows, rows)
-    assert results["all"]["items"] == 2
+    [judge] = results["people"]["judges"]
+    assert [judge[name] for name in ("items", "ratings", "too_kind", "too_strict")] == [12, 12, 6, 6]
 
 
 def test_each_repeat_is_a_rater(project: Project, judge_with: JudgeWith, small: Project) -> None:
@@ -897,44 +795,15 @@ def test_each_repeat_is_a_rater(project: Project, judge_with: JudgeWith, small: 
     assert (pair["items"], pair["agreement"], pair["agreement_within_1"]) == (2, 0.5, 0.5)
 
 
-HALFWAY = {  # the scores of two repeats -> the level that their mean is taken for
-    "1.5": ([1, 2], 2),
-    "2.5": ([3, 2], 3),
-    "3.5": ([2, 5], 4),
-    "4.5": ([4, 5], 5),
-    "4.5 by others": ([5, 4], 5),
-    "a level": ([5, 3], 4),
-}
+# The mean in a file without its repeats, and another rating -> equal, at most 1 apart, the gap
+MEANS = [(4.5, 5, 0, 1, 0.5), (4.5, 4, 0, 1, -0.5), (2.5, 4, 0, 0, 1.5), (4, 4, 1, 1, 0)]
 
 
-@table("repeats, level", HALFWAY)
-def test_a_mean_halfway_between_two_levels_is_the_upper_one(
-    small: Project, judge_with: JudgeWith, repeats: list[int], level: int
-) -> None:
-    """So it is at the rubric's levels, and in what the page says of a criterion of one's own with levels."""
-    small.write("clear.json", {"name": "clear", "description": "Is it clear?", "scale": SCALE})
-    judge_with({"strong": [repeats, [1, 1]]})
-    small.run("dev", "--repeats", "2", "--criteria", "clear.json", "--report", "html")
-    page = small.files()["dev_evaluation.html"].decode()
-    mean = f"{sum(repeats) / 2:g}"
-    assert f"<dd>{mean} ({repeats[0]}, {repeats[1]}): Worth " in page
-    given = re.findall(r"<b>(\d)</b> level \d <span class=\"badge level\d\">given to strong", page)
-    assert int(given[0]) == level
-
-
-MEANS = {  # the mean in a file without its repeats, and another rating -> equal, at most 1 apart, the gap
-    "the upper level": (4.5, 5, 0, 1, 0.5),
-    "the lower level": (4.5, 4, 0, 1, -0.5),
-    "two levels away": (2.5, 4, 0, 0, 1.5),
-    "a level": (4, 4, 1, 1, 0),
-}
-
-
-@table("mean, other, equal, near, gap", MEANS)
-def test_a_mean_is_the_same_beside_people_and_beside_a_judge(
+@pytest.mark.parametrize(("mean", "other", "equal", "near", "gap"), MEANS)
+def test_a_mean_is_no_level(
     project: Project, mean: float, other: int, equal: float, near: float, gap: float
 ) -> None:
-    """It is compared as a number, and is no level."""
+    """It is the same number beside people and beside a judge."""
     found = compare(project, scores(mean), scores(other), people=scores(other))
     [pair] = found["all"]["pairs"]
     [judge, _] = found["people"]["judges"]
@@ -944,18 +813,16 @@ def test_a_mean_is_the_same_beside_people_and_beside_a_judge(
 
 def test_each_criterion_is_a_group(project: Project) -> None:
     polite = [{"question_id": f"q{n}", "answer_id": f"a{n}", "judge_score": n % 2} for n in range(8)]
-    judge = judged_eight(polite={"per_question": polite})
-    project.write("judge.json", judge)
     rows = [f"a{n},{name},{score}" for n in range(8) for name, score in (("answer", 3), ("Polite", n % 2))]
-    project.write("labels.csv", "\n".join(["answer_id,criterion,score", *rows, "a0,kind,1"]))
-    outcome = project.run("agreement", "--quiet", "judge.json", "--human", "labels.csv")
-    results = project.read("agreement.json")
+    people = "\n".join(["answer_id,criterion,score", *rows, "a0,kind,1"])
+    judge = judged_eight(polite={"per_question": polite})
+    outcome, results = agree(project, {"judge": judge}, people=people)
     assert results["people"]["judges"][0]["accuracy"] == 2 / 8
     [judge_row] = results["criteria"]["polite"]["people"]["judges"]
     assert (judge_row["accuracy"], judge_row["ratings"]) == (1, 8)
-    assert "COMPARED WITH PEOPLE: labels, by polite" in blocks(outcome.out)
+    assert "COMPARED WITH PEOPLE: people, by polite" in blocks(outcome.out)
     assert outcome.code == 3  # for a row by a criterion that no judge has
-    assert mentions(outcome.err, "labels.csv: ratings of items that no judge has", ": 1, e.g. a0")
+    assert mentions(outcome.err, "people.csv: ratings of items that no judge has", ": 1, e.g. a0")
 
 
 def test_repeats_and_own_criteria_of_answers(project: Project, serve: Serve) -> None:
@@ -980,52 +847,14 @@ def test_repeats_and_own_criteria_of_answers(project: Project, serve: Serve) -> 
     assert (polite["compared"], polite["all"]["pairs"][0]["agreement"]) == ("score", 1)
 
 
-# ------------------------------------------------------------------ A class, and other criteria
+SUBMISSION_FORMS = [
+    ("question_id,submission,score", "q1,three,4"),
+    ("question_id,submission,system,score", "q1,three,final,4"),
+    ("question_id,system,score", "q1,three/final,4"),
+]
 
 
-def grade_class(project: Project, serve: Serve, *options: str) -> None:
-    """Grade three students, of whom one and two give the same answers. The judge gives 3 to all."""
-    project.questions(*(question(f"d{n}", question_id=f"q{n}") for n in range(6)))
-    common = {f"q{n}": {"answer": "It is common."} for n in range(6)}
-    own = {f"q{n}": {"answer": f"It is d{n}."} for n in range(6)}
-    for name, rows in {"one": common, "two": common, "three": own}.items():
-        project.submission(f"in/{name}", final=rows)
-    serve(score_reply(3))
-    assert project.run("dev", "--submissions", "in/*", *options).code == 0
-
-
-def fill_in_labels(project: Project, n_rows: int) -> list[int]:
-    """Draw a sheet, give 2 to answers that are common and 4 to others, and return the labels."""
-    path = project.folder / "dev_labels.csv"
-    assert project.run("dev", "--submissions", "in/*", "--label-sheet", str(n_rows)).code == 0
-    rows = list(csv.DictReader(path.read_text("utf-8-sig").splitlines(keepends=True)))
-    for row in rows:
-        row["score"] = "2" if "common" in row["answer"] else "4"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return [int(row["score"]) for row in rows]
-
-
-CLASS = ("agreement", "--quiet", "dev_graded/*/dev_evaluation.json", "--human", "dev_labels.csv")
-
-
-def test_a_sheet_that_nobody_has_filled_in(project: Project, serve: Serve) -> None:
-    grade_class(project, serve)
-    assert project.run("dev", "--submissions", "in/*", "--label-sheet").code == 0
-    expected = [f"dev_labels.csv:1: no row has a score: {FILL_IN}"]
-    assert assert_refused(project, *CLASS) == expected
-
-
-SUBMISSION_FORMS = {
-    "submission": ("question_id,submission,score", "q1,three,4"),
-    "submission and system": ("question_id,submission,system,score", "q1,three,final,4"),
-    "both in one": ("question_id,system,score", "q1,three/final,4"),
-}
-
-
-@table("header, row", SUBMISSION_FORMS)
+@pytest.mark.parametrize(("header", "row"), SUBMISSION_FORMS)
 def test_labels_that_name_a_submission(project: Project, serve: Serve, header: str, row: str) -> None:
     grade_class(project, serve)
     project.write("dev_labels.csv", f"{header}\n{row}\n")
@@ -1043,26 +872,20 @@ def test_disagreements_in_a_class_say_whose_answer_it_is(project: Project, serve
     assert found == {"one/final", "three/final"}
 
 
-OWN = {  # criterion -> people's words for the first two answers, and the judge's reply
-    "polite": (["yes", "no"], {"rationale": "So.", "decision": "yes"}),
-    "support": (["full", "none"], {"rationale": "So.", "support": "full"}),
-}
+OWN = [  # a criterion, people's words for the first two answers, and the judge's reply
+    ("polite", ["yes", "no"], {"rationale": "So.", "decision": "yes"}),
+    ("support", ["full", "none"], {"rationale": "So.", "support": "full"}),
+]
 
 
-@table("criterion, words, reply", {name: (name, *row) for name, row in OWN.items()})
-def test_people_use_the_words_of_a_criterion(
-    small: Project, serve: Serve, criterion: str, words: list[str], reply: Mapping[str, str]
-) -> None:
+@pytest.mark.parametrize(("criterion", "words", "reply"), OWN)
+def test_people_use_words(small: Project, serve: Serve, criterion: str, words: list[str], reply: Row) -> None:
     """What needed no judge, as an answer that cites nothing, is no decision of the judge."""
-    rubric = score_reply(4)
-    serve(lambda call: completion(json.dumps(reply)) if "rubric level" not in str(call.body) else rubric)
-    small.predictions(
-        "strong",
-        {
-            "q001": {"answer": "It is d1.", "evidence_sentences": ["S1"]},
-            "q002": {"answer": "It is d2." if criterion == "polite" else "No idea."},
-        },
-    )
+    own = completion(json.dumps(reply))
+    serve(lambda call: score_reply(4) if "rubric level" in str(call.body) else own)
+    cited = {"answer": "It is d1.", "evidence_sentences": ["S1"]}
+    uncited = {"answer": "It is d2." if criterion == "polite" else "No idea."}
+    small.predictions("strong", {"q001": cited, "q002": uncited})
     value = "support" if criterion == "support" else "polite=Is it polite?"
     assert small.run("dev", "--criteria", value).code == 0
     rows = [f"q00{n},strong,{criterion},{word}" for n, word in enumerate(words, start=1)]
@@ -1093,7 +916,7 @@ def test_a_judge_as_a_model_and_as_the_name_of_a_file_is_one_rater(project: Proj
         "two__judge-openai-gpt-oss-20b": answers(..., ..., "yes"),
         "other__judge-x": answers("yes", "yes", "yes"),
     }
-    outcome, results = agree(project, files, *(f"{name}.json" for name in files))
+    outcome, results = agree(project, files)
     assert (outcome.code, [row["judge"] for row in results["judges"]]) == (0, [JUDGE, "x"])
     assert results["all"]["items_of_all"] == 3
 
@@ -1101,52 +924,26 @@ def test_a_judge_as_a_model_and_as_the_name_of_a_file_is_one_rater(project: Proj
 # ------------------------------------------------------------------ How files are read
 
 
-def rate(project: Project, content: str, *options: str) -> tuple[Outcome, Any]:
-    project.write("t.csv", content)
-    outcome = project.run("agreement", "t.csv", *options)
-    path = project.folder / "agreement.json"
-    return outcome, json.loads(path.read_bytes()) if path.exists() else None
-
-
 def test_a_column_for_each_rater(project: Project) -> None:
-    """Only if they are named, or an index might be a rater. A decimal comma is a point."""
-    content = "item;Ann;bob;index\na;4,5;4.5;1\nb;;3;2\nc;1;1;3\n"
-    outcome, results = rate(project, content, "--columns", "rater=Ann,bob")
+    """Only if they are named, or an index might be a rater; a column `score` beside them does not count."""
+    content = "item;Ann;bob;score\na;4.5;4.5;1\nb;;3;2\nc;1;1;3\n"
+    project.write("t.csv", content)
+    outcome = project.run("agreement", "t.csv", "--columns", "rater=Ann,bob")
+    assert (outcome.code, outcome.err) == (0, ["t.csv: 5 ratings, a column for each rater: Ann, bob"])
+    results = project.read("agreement.json")
     [pair] = results["all"]["pairs"]
-    assert (outcome.code, pair["items"], pair["agreement"]) == (0, 2, 1.0)
-    assert outcome.err == ["t.csv: 5 ratings, a column for each rater: Ann, bob"]
-    assert [judge["judge"] for judge in results["judges"]] == ["Ann", "bob"]
+    assert (pair["judge"], pair["with"], pair["items"], pair["agreement"]) == ("Ann", "bob", 2, 1.0)
     [read] = results["read"]
     assert read == {"file": "t.csv", "ratings": 5, "form": "a column for each rater: Ann, bob"}
     refused = assert_refused(project, "agreement", "t.csv", "--columns", "rater=ann,eve")
-    assert refused == ["t.csv: --columns rater=eve: found item, ann, bob, index"]
-    refused = assert_refused(project, "agreement", "t.csv")
-    assert refused == [f"t.csv:1: no row has a score: {FILL_IN}"]
+    assert refused == ["t.csv: --columns rater=eve: found item, ann, bob, score"]
+    project.write("t.csv", content.replace("score", "index"))
+    assert assert_refused(project, "agreement", "t.csv") == [f"t.csv:1: no row has a score: {FILL_IN}"]
 
 
 def test_people_rate_equal_answers_of_several_systems(project: Project) -> None:
-    split = {
-        name: {
-            "retrieval": {"per_question": [{"question_id": "q1", "gold_doc_id": "d1"}]},
-            "llm_judge": {
-                "judge_model": "m",
-                "per_question": [{"question_id": "q1", "answer_id": "a1", "answer_score_raw": 3}],
-            },
-        }
-        for name in ("simple", "strong")
-    }
-    project.write("judge.json", split)
-    project.write("people.csv", "system,question_id,score\nsimple,q1,3\nstrong,q1,3\n")
-    outcome = project.run("agreement", "judge.json", "--human", "people.csv")
-    assert (outcome.code, project.read("agreement.json")["people"]["judges"][0]["accuracy"]) == (0, 1.0)
-
-
-def test_ids_where_the_judge_has_only_texts(project: Project) -> None:
-    project.write("judge.json", scores(3, 4))
-    project.write("people.csv", "item,score\nx,3\n")
-    outcome = project.run("agreement", "--quiet", "judge.json", "--human", "people.csv")
-    assert mentions(
-        outcome.err, "ratings of items that no judge has", "e.g. x; a judge has names such as Q0?"
-    )
-    assert mentions(outcome.err, "agreement needs two judges, or one and --human, got 1")
-    assert outcome.code == 2
+    split = split_results(simple=[3], strong=[3])
+    for block in split.values():
+        block["llm_judge"]["per_question"][0]["answer_id"] = "a1"
+    results = compare(project, split, people="system,question_id,score\nsimple,q0,3\nstrong,q0,3\n")
+    assert results["people"]["judges"][0]["accuracy"] == 1

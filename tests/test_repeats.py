@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from conftest import (
     FIRST_SEED,
     JUDGE,
+    SCALE,
     JudgeWith,
     Project,
     Serve,
@@ -288,6 +290,25 @@ def test_provenance_of_answers(project: Project, serve: Serve) -> None:
     assert {row["provenance"] for row in rows_of_csv(project, "judged/log_answers.csv")} == {
         origin_of("llm_judge", block, 2)
     }
+
+
+# The scores of two repeats, and the level that their mean is taken for
+HALFWAY = [([1, 2], 2), ([3, 2], 3), ([2, 5], 4), ([4, 5], 5), ([5, 4], 5), ([5, 3], 4)]
+
+
+@pytest.mark.parametrize(("repeats", "level"), HALFWAY)
+def test_a_mean_halfway_between_two_levels_is_the_upper_one(
+    small: Project, judge_with: JudgeWith, repeats: list[int], level: int
+) -> None:
+    """So it is at the rubric's levels, and in what the page says of a criterion of one's own with levels."""
+    small.write("clear.json", {"name": "clear", "description": "Is it clear?", "scale": SCALE})
+    judge_with({"strong": [repeats, [1, 1]]})
+    small.run("dev", "--repeats", "2", "--criteria", "clear.json", "--report", "html")
+    page = small.files()["dev_evaluation.html"].decode()
+    mean = f"{sum(repeats) / 2:g}"
+    assert f"<dd>{mean} ({repeats[0]}, {repeats[1]}): Worth " in page
+    given = re.findall(r"<b>(\d)</b> level \d <span class=\"badge level\d\">given to strong", page)
+    assert int(given[0]) == level
 
 
 # ------------------------------------------------------------------ From Python
