@@ -2189,7 +2189,6 @@ class Measure(NamedTuple):
     lower_is_better: bool = False
     unit: str = ""
     key: str = ""  # the mean's in the results file, if it differs from `name`
-    explanation: str = ""  # a sentence for people who read a page
 
     @property
     def mean_key(self) -> str:
@@ -3038,9 +3037,8 @@ def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
 
 def build_own_measure(own: OwnCriterion, name: str, key: str = "") -> Measure:
     if own.levels:
-        return Measure(name, own.name, 2, 1, 1, TOP_SCORE, key=key, explanation=own.description)
-    explanation = f"{own.description} The share of answers for which the judge says yes."
-    return Measure(name, own.name, key=key, explanation=explanation)
+        return Measure(name, own.name, 2, 1, 1, TOP_SCORE, key=key)
+    return Measure(name, own.name, key=key)
 
 
 # What --criteria and `criteria=` take: NAME=QUESTION or a file, in Python also the rows of one.
@@ -4311,15 +4309,13 @@ Facts: TypeAlias = Mapping[str, str]  # by title; those without text are left ou
 class Part(NamedTuple):
     """A table with lines below it. It is left out if it has neither."""
 
-    title: str  # in capitals on a console, but for the `name` that it may end with
+    title: str
     header: Sequence[str] = ()
     rows: Sequence[Sequence[Cell]] = ()
     lines: Sequence[str] = ()
     place: Literal["box", "head", "warnings", "first", "", "folded"] = ""  # on a page, top to bottom
     n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
-    explanations: Facts = MappingProxyType({})  # on a page: of columns, by heading
     is_sortable: bool = False  # on a page, by each column
-    name: str = ""
 
 
 NO_PART = Part("")
@@ -4411,11 +4407,7 @@ def build_means_part(
                 cells.append(format_number(mean.value, measure.digits))
         table.append(cells)
     header = [*headings, *[measure.title for measure in shown]]
-    explanations = {}
-    for measure in shown:
-        bounds = f"{measure.axis.low:g} to {measure.axis.high:g}." if measure.axis else ""
-        explanations[measure.title] = f"{bounds} {measure.explanation}".strip()
-    return Part(title, header, table, n_names=n_names, explanations=explanations)
+    return Part(title, header, table, n_names=n_names)
 
 
 def build_comparison_part(differences: Sequence[Difference]) -> Part:
@@ -4476,13 +4468,8 @@ Message: TypeAlias = str | WarningRecord  # for stderr; a text is no warning
 
 
 def list_warnings(file: str, warnings: Iterable[WarningRecord]) -> list[WarningRecord]:
-    """Return the warnings that have cases, as those of a file; of many kinds the first ten."""
-    listed = [warning._replace(file=file) for warning in warnings if warning.cases]
-    n_more = len(listed) - MAX_NAMES_SHOWN
-    if n_more > 0:
-        kind = f"kinds of warning that are not shown: {n_more}"
-        listed[MAX_NAMES_SHOWN:] = [WarningRecord(kind, file=file)]
-    return listed
+    """Return the warnings that have cases, as those of a file."""
+    return [warning._replace(file=file) for warning in warnings if warning.cases]
 
 
 def describe_warnings(warnings: Iterable[WarningRecord]) -> list[str]:
@@ -4505,8 +4492,7 @@ def render_text(parts: Iterable[Part]) -> str:
     blocks = []
     for part in parts:
         if part.rows or part.lines:
-            title = part.title.removesuffix(part.name).upper() + part.name
-            blocks.append(render_title(escape_console(title)))
+            blocks.append(render_title(escape_console(part.title.upper())))
         if part.rows:
             blocks.append(render_text_table(part))
         blocks += map(escape_console, part.lines)
@@ -4696,10 +4682,8 @@ def render_parts(report: Report, place: str) -> list[Html]:
             table = render_table(part)
             region = tag("div", table, class_="scroll", role="region", aria_label=part.title, tabindex=0)
             content.append(region)  # a wide table scrolls alone
-        explanations = [f"{title}: {text}" for title, text in part.explanations.items() if text]
-        lines = [*part.lines, *explanations]
-        if lines:
-            content.append(tag("ul", *[tag("li", line) for line in lines]))
+        if part.lines:
+            content.append(tag("ul", *[tag("li", line) for line in part.lines]))
         elements.append(tag(outer, *content, class_=place or None))
     return elements
 
@@ -6366,7 +6350,7 @@ def find_misspelt_fields(file: FileData, rows: Mapping[str, Prediction]) -> list
             if value and not fields.get(meant[name]):
                 places[name, meant[name]].append(place)
     warnings = []
-    for (name, field), cases in places.items():
+    for (name, field), cases in itertools.islice(places.items(), MAX_NAMES_SHOWN):
         kind = f'predictions with the unknown field "{cut_text(name)}"'
         warnings.append(WarningRecord(kind, cases, f'did you mean "{field}"?', is_misread=True))
     return warnings
@@ -6744,53 +6728,24 @@ def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
 # -- Measures; the name of one is also the field that has its score in the rows of the results file
 
 RECALL_MEASURES = {
-    k: Measure(
-        f"recall_at_{k}",
-        f"Recall@{k} %",
-        digits=1,
-        scale=100,
-        unit="%",
-        key=f"recall_at_{k}_pct",
-        explanation=f"The share of the questions whose gold document is among the top {k} retrieved.",
-    )
+    k: Measure(f"recall_at_{k}", f"Recall@{k} %", digits=1, scale=100, unit="%", key=f"recall_at_{k}_pct")
     for k in RECALL_CUTOFFS
 }
 RETRIEVAL_MEASURES = [
     *RECALL_MEASURES.values(),
 ]
-F1_MEASURE = Measure("f1", "F1", key="avg_f1", explanation="The harmonic mean of precision and recall.")
+F1_MEASURE = Measure("f1", "F1", key="avg_f1")
 CITATION_MEASURES = (
-    Measure("precision", "Precision", key="avg_precision", explanation="The share of right citations."),
-    Measure("recall", "Recall", key="avg_recall", explanation="The share of gold sentences that are cited."),
+    Measure("precision", "Precision", key="avg_precision"),
+    Measure("recall", "Recall", key="avg_recall"),
     F1_MEASURE,
 )
 ANSWER_MEASURE = Measure(
-    "answer_score_raw",
-    "Answer",
-    digits=2,
-    lowest=1,
-    highest=TOP_SCORE,
-    key="avg_answer_score",
-    explanation="The judge's score by the question's rubric. A missing one counts 0.",
+    "answer_score_raw", "Answer", digits=2, lowest=1, highest=TOP_SCORE, key="avg_answer_score"
 )
-EVIDENCE_MEASURE = Measure(
-    "evidence_score",
-    "Evidence",
-    key="avg_evidence_score",
-    explanation="The share of the gold sentences' words that the cited sentences contain.",
-)
-COMBINED_MEASURE = Measure(
-    "combined_score",
-    "Combined",
-    key="avg_combined_score",
-    explanation=f"The mean of the answer score, divided by {TOP_SCORE}, and the evidence score.",
-)
-SUPPORT_MEASURE = Measure(
-    "support_score",
-    "Support",
-    key="avg_support",
-    explanation="How far the cited sentences support the answer, says the judge: 1 fully, 0.5 partly, 0 not.",
-)
+EVIDENCE_MEASURE = Measure("evidence_score", "Evidence", key="avg_evidence_score")
+COMBINED_MEASURE = Measure("combined_score", "Combined", key="avg_combined_score")
+SUPPORT_MEASURE = Measure("support_score", "Support", key="avg_support")
 JUDGE_MEASURES = (ANSWER_MEASURE, EVIDENCE_MEASURE, COMBINED_MEASURE)
 SPLIT_BLOCKS: Mapping[str, Sequence[Measure]] = {
     "retrieval": RETRIEVAL_MEASURES,
@@ -8105,7 +8060,7 @@ def build_slice_part(systems: Sequence[SplitSystem], facet: str, measures: Seque
     title = facet.replace("_", " ")
     header = [title.capitalize(), "System", "Questions"]
     part = build_means_part(f"Results by {title}", header, rows, measures, n_names=2)
-    return part._replace(place="folded", explanations={})
+    return part._replace(place="folded")
 
 
 # -- Reports
@@ -8176,9 +8131,10 @@ def build_overview_part(split: Split, graded: GradedSubmission, gradebook: Grade
 
 
 COMBINED_POINTS = (
-    "Half of each question's points is the score of the answer, from 1 to 5, divided by 5. The other half is "
-    "the share of the words of the gold evidence that the cited sentences have. A blank answer scores 1, and "
-    "without gold evidence the other half is full if nothing is cited: a blank submission has a few points."
+    "Half of each question's points (Combined) is the score of the answer (Answer), from 1 to 5, divided by "
+    "5. The other half (Evidence) is the share of the words of the gold evidence that the cited sentences "
+    "have. A blank answer scores 1, and without gold evidence the other half is full if nothing is cited: a "
+    "blank submission has a few points."
 )
 
 
@@ -8551,14 +8507,9 @@ METHODS: Mapping[str, Method] = {
     ),
 }
 FAITHFULNESS = "verifier_faithfulness"
-ITEM_SHARES = {
-    "context_recall": "the share of the expected sources that are found",
-    "context_precision": "the share of the sources found that are expected",
-    FAITHFULNESS: "the share of the answer's words that are in its context, no judgement of truth",
-}
-OPTIONAL_MEASURES = [Measure(name, name, explanation=text) for name, text in ITEM_SHARES.items()]
+OPTIONAL_MEASURES = [Measure(name, name) for name in ("context_recall", "context_precision", FAITHFULNESS)]
 OPTIONAL_MEASURES += [
-    Measure(name, name, 1, highest=math.inf, lower_is_better=True, unit=unit, explanation=f"in {unit}")
+    Measure(name, name, 1, highest=math.inf, lower_is_better=True, unit=unit)
     for name, unit in AMOUNTS.items()
 ]
 
@@ -9033,7 +8984,7 @@ def choose_criteria(options: AnswerOptions, problems: Problems) -> tuple[Criteri
 
 def list_compared(options: AnswerOptions, criteria: Iterable[Criterion]) -> list[Measure]:
     """Return the measures by which systems are compared, with those of criteria that an earlier run asked."""
-    measures = [Measure(name, name, explanation=METHODS[name].explanation) for name in options.unjudged]
+    measures = [Measure(name, name) for name in options.unjudged]
     measures += [criterion.measure for criterion in criteria]
     return [*measures, *map(build_function_measure, options.functions)]
 
@@ -9054,7 +9005,7 @@ def build_protocol(name: str, options: AnswerOptions) -> Criterion:
         name_shown = CONTEXT_PROMPTS[options.protocol] if answer.has_context else options.protocol
         return Task(name_shown, answer.texts)
 
-    measure = Measure(name, name, explanation=METHODS[name].explanation)
+    measure = Measure(name, name)
     return Criterion(
         name=name,
         measure=measure,
@@ -9583,7 +9534,8 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
             by_category.append(([category, system.title, n_rows], means))
         lines += prefix_lines(system.title, describe_answers(system, documents[system.title]))
     if FAITHFULNESS in graded.measured:
-        lines.append(f"{FAITHFULNESS}: {ITEM_SHARES[FAITHFULNESS]}")
+        what = "the share of the answer's words that are in its context, no judgement of truth"
+        lines.append(f"{FAITHFULNESS}: {what}")
     lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *list_provenance(graded.systems)]
     by_category.sort(key=lambda row: row[0][:2])
     warnings = flatten(document["warnings"] for document in documents.values())
@@ -10426,7 +10378,7 @@ def list_agreement_parts(comparisons: Mapping[str, dict[str, Any]], *, is_page: 
             parts.append(build_group_part(f"All items{suffix}", block["all"]))
         for source, group in block["sources"].items():
             if group["items_of_several"]:
-                parts.append(build_group_part(f"Source: {source}", group)._replace(name=source))
+                parts.append(build_group_part(f"Source: {source}", group))
         if "people" in block:
             is_grade = block["clusters"] == "documents" and not criterion
             parts.append(build_people_part(block["people"], suffix, is_grade=is_grade))
@@ -10466,14 +10418,13 @@ def build_group_part(title: str, group: Mapping[str, Any]) -> Part:
 
 
 def build_people_part(people: Mapping[str, Any], suffix: str, *, is_grade: bool) -> Part:
-    name = f"{people['judge']}{suffix}"
     lines = [f"Of {people['items']} items {people['items_without_judge']} have no judge's decision."]
     for row in people["judges"]:
         lines += prefix_lines(row["judge"], describe_reliability(row, is_grade=is_grade))
     pairs = [(row["judge"], row) for row in (*people["judges"], *people["votes"])]
     counts = ("items", "ratings", "too_kind", "too_strict")
-    part = build_pairs_part(f"Compared with people: {name}", "Judge", counts, pairs, lines)
-    return part._replace(name=name)
+    title = f"Compared with people: {people['judge']}{suffix}"
+    return build_pairs_part(title, "Judge", counts, pairs, lines)
 
 
 def describe_reliability(row: Mapping[str, Any], *, is_grade: bool) -> list[str]:
@@ -10892,7 +10843,8 @@ def measure_spread(column: Sequence[float | None], clusters: Clusters = None) ->
     """Describe scores: q2 is the median, q4 the maximum."""
     values = [value for value in column if value is not None]
     spread: Spread = msgspec.structs.asdict(summarize_values(values))
-    interval = bootstrap_interval(np.array(column, np.float64), clusters)  # None becomes NaN: left out
+    sample = make_sample(np.array(column, np.float64), clusters)  # None becomes NaN: left out
+    interval = bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
     low, high = interval or (None, None)
     spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"]}
     spread |= {"ci_95_lower": low, "ci_95_upper": high}
