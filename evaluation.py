@@ -10501,12 +10501,9 @@ def describe_disagreement(row: Fields, *, is_page: bool) -> str:
 # judge_summaries, plot_results, measure_web.
 
 SUMMARY_RESULTS = "results/evaluation"
-SUMMARY_FOLDERS = ("results/offline-summaries-JSON-enforced", "results/merged-summaries")
-GOLD_SUMMARIES_FILE = "data/theperspective/data.jsonl"
 MERGED_FILE = "data/merged-corpus/merged-{k}.json"
 WEB_FILE = "data/valid-web/valid-web-{k}.json"
 WEB_DEPTHS = (5, 10, 20)  # the k of the files of web documents
-SUMMARY_FILE_PATTERN = r"(?:^|-)(\d+)-offline\b|\bmerged-(\d+)(?:-|$)"  # of a name without suffix, with its k
 GENERATION_ERRORS = {  # Texts in place of a perspective if none was made.
     "offline": r"\s*Error generating summary:",
     "merged": r"(?s).*(JSON parse errors 5\+ times \(prompt too long\)|All 10 generation attempts failed)",
@@ -10550,115 +10547,98 @@ title (the query), t1, t2, response1, response2, favor_ids, against_ids."""
     def journal_file(self) -> str:
         return Path(self.output_dir, "summary_judgements.jsonl").as_posix()
 
-    def choose(self, rows: Sequence[Summary]) -> list[Summary]:
-        """Return the rows that count: all, or those of --indices, and of these the first."""
-        indices = range(len(rows)) if self.indices is None else self.indices
-        known = [index for index in dict.fromkeys(indices) if index < len(rows)]
-        return [rows[index] for index in known[: self.limit]]
 
-
-class SummaryFile(System[ItemAnswer], kw_only=True):
-    kind: str
+class SummaryFile(NamedTuple):
+    kind: str  # offline or merged
     k: int
     n_skipped: int  # summaries that were not generated
-    sources: Sequence[InputFile]  # with what else the judge sees
+    sources: Sequence[InputFile]  # what else the judge sees
+    system: ItemSystem
 
 
 def judge_summaries(options: SummaryOptions, console: Console) -> int:
     """Judge summaries that set claims against each other."""
+    if options.dry_run and (options.plot or options.web_metrics):
+        raise UsageError("--plot and --web-metrics ask no model: leave out --dry-run")
     if options.web_metrics:
         return measure_web(options.output_dir, console)
     if options.plot:
         return plot_results(options.plot, console)
-    study = read_summary_files(options)
+    files = read_summary_files(options)
+    study = build_summary_study([file.system for file in files])
     console.warn(*list_input_warnings(study.systems))
     assignment = Assignment(list_requests(study), options, is_needed=True)
     if options.dry_run:
         return print_plan(assignment, console)
     with ask_model(assignment, console) as (outcomes, session):
-        group = score_summaries(study, outcomes, session)
-        files, is_written = write_outputs(list_summary_files(group, session, options), console)
-    console.print(render_summaries(group))
-    print_saved(files, "Evaluation results", console)
+        why_not = require_judgements(outcomes, session)
+        if why_not:
+            raise JudgeUnavailable(why_not)
+        group = grade_group(study, study.systems, outcomes, session, expects_model=True)
+        graded = [file._replace(system=system) for file, system in zip(files, group.systems, strict=True)]
+        outputs = list_summary_files(graded, group.differences, session, options.output_dir)
+        saved, is_written = write_outputs(outputs, console)
+    console.print(render_summaries(graded, group.differences))
+    print_saved(saved, "Evaluation results", console)
     failures = list(flatten(list_failures(study, system) for system in group.systems))
     print_end(session, failures, console)
     return decide_exit_code(is_written, session.is_complete(), not failures)
 
 
-def read_summary_files(options: SummaryOptions) -> Study[ItemAnswer]:
+def read_summary_files(options: SummaryOptions) -> list[SummaryFile]:
     """Read summaries, gold summaries and web documents. Raises InputError, or UsageError."""
     problems: Problems = []
-    patterns = [f"{folder}/*.json" for folder in SUMMARY_FOLDERS]
+    patterns = ("results/offline-summaries-JSON-enforced/*.json", "results/merged-summaries/*.json")
     paths = list_paths(options.summary_file or filter(glob.glob, patterns))
     if not paths:
         raise UsageError(f"no summaries: no {' or '.join(patterns)}; name a file with --summary-file")
-    gold = read_gold_summaries(problems)
-    files = [read_summaries(path, gold, options, problems) for path in paths]
+    gold_file = read_file("data/theperspective/data.jsonl", problems)
+    gold: defaultdict[str, dict[str, str]] = defaultdict(dict)  # folded query -> ID -> gold summary
+    for row in parse_rows(GoldSummary, gold_file, problems).values():
+        gold[fold_text(row.title)].setdefault(row.id, write_gold_summary(row))
+    files = []
+    for path in paths:
+        file = read_summaries(path, gold, options, problems)
+        files.append(file._replace(sources=[gold_file.source, *file.sources]))
     raise_problems(problems)
-    files = [file for file in files if file.answers or file.n_skipped]
+    files = [file for file in files if file.system.answers or file.n_skipped]
     if not files:
         raise UsageError("--indices: no summary is at these positions")
-    repeated = find_repeated(file.name for file in files)
+    repeated = find_repeated(file.system.name for file in files)
     for file in files:
-        if file.name in repeated:
-            file.name += f" {file.file.file}"
-    return build_summary_study(sorted(files, key=lambda file: (file.kind == "merged", file.k)))
-
-
-def score_summaries(
-    study: Study[ItemAnswer], outcomes: Outcomes, session: Session
-) -> GradedGroup[ItemAnswer]:
-    why_not = require_judgements(outcomes, session)
-    if why_not:
-        raise JudgeUnavailable(why_not)
-    return grade_group(study, study.systems, outcomes, session, expects_model=True)
+        if file.system.name in repeated:
+            file.system.name += f" {file.system.file.file}"
+    return sorted(files, key=lambda file: (file.kind == "merged", file.k))
 
 
 def list_summary_files(
-    group: GradedGroup[ItemAnswer], session: Session, options: SummaryOptions
+    files: Sequence[SummaryFile], differences: Sequence[Difference], session: Session, folder: str
 ) -> Iterator[OutputFile]:
     """Yield the files, none with the name of one that is there: two may have one type, k and second."""
     now = datetime.now().astimezone()
-    for system in group.systems:
-        file = get_file(system)
+    for file in files:
         name = f"{file.kind}_{file.k}_llm_judge_scores_{now:%Y%m%d_%H%M%S}"
-        stem = first_stem = Path(options.output_dir, file.kind, name).as_posix()
+        stem = first_stem = Path(folder, file.kind, name).as_posix()
         numbers = itertools.count(2)
         while os.path.lexists(f"{stem}.json"):
             stem = f"{first_stem}_{next(numbers)}"
-        content = build_summary_results(file, list_differences(group.differences, file.name), session)
+        content = build_summary_results(file, list_differences(differences, file.system.name), session)
         content["timestamp"] = now.isoformat(timespec="seconds")
         yield OutputFile(f"{stem}.json", functools.partial(render_results, content))
 
 
-def get_file(system: ItemSystem) -> SummaryFile:
-    return cast("SummaryFile", system)
-
-
-def render_summaries(group: GradedGroup[ItemAnswer]) -> str:
+def render_summaries(files: Sequence[SummaryFile], differences: Sequence[Difference]) -> str:
     rows: list[MeansRow] = []
-    for system in group.systems:
-        n_failed = sum(answer.is_failed for answer in system.answers)
-        names: list[Cell] = [system.name, len(system.answers), n_failed, get_file(system).n_skipped]
-        rows.append((names, system.means))
+    for file in files:
+        answers = file.system.answers
+        n_failed = sum(answer.is_failed for answer in answers)
+        rows.append(([file.system.name, len(answers), n_failed, file.n_skipped], file.system.means))
     headings = ["Summaries", "Evaluated", "Failed", "Left out"]
     overview = build_means_part("Summary evaluation results", headings, rows, SUMMARY_MEASURES)
     remark = f"Each criterion is 0 to 2, the total 0 to 10. {IN_BRACKETS}, by queries."
-    pairs = build_comparison_part(group.differences)._replace(title="Comparison by query")
-    return render_text([overview._replace(lines=[remark, *list_provenance(group.systems)]), pairs])
-
-
-class GoldSummaries(NamedTuple):
-    source: InputFile
-    texts: Mapping[str, Mapping[str, str]]  # folded query -> ID -> gold summary
-
-
-def read_gold_summaries(problems: Problems) -> GoldSummaries:
-    texts: dict[str, dict[str, str]] = defaultdict(dict)
-    file = read_file(GOLD_SUMMARIES_FILE, problems)
-    for row in parse_rows(GoldSummary, file, problems).values():
-        texts[fold_text(row.title)].setdefault(row.id, write_gold_summary(row))
-    return GoldSummaries(file.source, texts)
+    lines = [remark, *list_provenance([file.system for file in files])]
+    pairs = build_comparison_part(differences)._replace(title="Comparison by query")
+    return render_text([overview._replace(lines=lines), pairs])
 
 
 def read_web_documents(k: int, problems: Problems) -> tuple[InputFile, dict[str, str]]:
@@ -10675,24 +10655,32 @@ def read_web_documents(k: int, problems: Problems) -> tuple[InputFile, dict[str,
 
 
 def read_summaries(
-    path: str, gold: GoldSummaries, options: SummaryOptions, problems: Problems
+    path: str, gold: Mapping[str, Mapping[str, str]], options: SummaryOptions, problems: Problems
 ) -> SummaryFile:
-    kind, k = parse_summary_name(path, problems)
+    """Read a file of summaries. Its name says of which kind they are, and k."""
+    match = re.search(r"(?:^|-)(\d+)-offline\b|\bmerged-(\d+)(?:-|$)", Path(path).stem)
+    if match is None:
+        text = "its name says no type and k, as results-5-offline.json or merged-5.json do"
+        problems.append(Problem(path, text))
+    kind = "merged" if match and match[2] else "offline"
+    k = int(match[1] or match[2]) if match else 0
     file = read_file(path, problems)
-    sources = [file.source, gold.source]
+    sources = []
     web: dict[str, str] = {}
     if kind == "merged":
-        web_file, web = read_web_documents(k, problems)
-        sources.append(web_file)
-    rows = options.choose(list(parse_rows(Summary, file, problems).values()))
+        source, web = read_web_documents(k, problems)
+        sources.append(source)
+    rows = list(parse_rows(Summary, file, problems).values())
+    indices = range(len(rows)) if options.indices is None else dict.fromkeys(options.indices)
+    chosen = [rows[index] for index in indices if index < len(rows)][: options.limit]
     cases: defaultdict[str, list[str]] = defaultdict(list)
     answers = []
-    for row in rows:
+    for row in chosen:
         arguments = [perspective.text for claim in row.claims for perspective in claim.perspectives]
         if any(re.match(GENERATION_ERRORS[kind], text) for text in arguments):
             continue
         query = fold_text(row.query)
-        references = gold.texts.get(query, {})
+        references = gold.get(query, {})
         if len(references) > 1 and row.id not in references:
             cases["queries with several gold summaries, the first counts"].append(row.query)
         reference = references.get(row.id, next(iter(references.values()), ""))
@@ -10706,19 +10694,8 @@ def read_summaries(
         item = Item(id=row.id, question=row.query, accepted=accepted, prediction=answer, context=context)
         answers.append(build_item_answer(item))
     warnings = list_warnings(path, itertools.starmap(WarningRecord, cases.items()))
-    n_skipped = len(rows) - len(answers)
-    return SummaryFile(
-        f"{kind} {k}", file.source, answers, warnings, kind=kind, k=k, n_skipped=n_skipped, sources=sources
-    )
-
-
-def parse_summary_name(path: str, problems: Problems) -> tuple[str, int]:
-    match = re.search(SUMMARY_FILE_PATTERN, Path(path).stem)
-    if match is None:
-        text = "its name says no type and k, as results-5-offline.json or merged-5.json do"
-        problems.append(Problem(path, text))
-        return "offline", 0
-    return ("offline", int(match[1])) if match[1] else ("merged", int(match[2]))
+    system = System(f"{kind} {k}", file.source, answers, warnings)
+    return SummaryFile(kind, k, len(chosen) - len(answers), sources, system)
 
 
 def write_gold_summary(gold: GoldSummary) -> str:
@@ -10747,7 +10724,7 @@ def join_words(text: str) -> str:
     return " ".join(text.split())
 
 
-def build_summary_study(files: Sequence[SummaryFile]) -> Study[ItemAnswer]:
+def build_summary_study(systems: Sequence[ItemSystem]) -> Study[ItemAnswer]:
     prompt = PROMPTS["summary"]
 
     def prepare(answer: ItemAnswer) -> Case:
@@ -10766,22 +10743,23 @@ def build_summary_study(files: Sequence[SummaryFile]) -> Study[ItemAnswer]:
         unit=prompt.top / TOTAL_MEASURE.highest,
     )
     return Study(
-        systems=files,
+        systems=systems,
         measures=SUMMARY_MEASURES,
         compared=SUMMARY_MEASURES,
         criteria=[criterion],
-        asked={file.title: range(len(file.answers)) for file in files},
+        asked=[system.title for system in systems],
     )
 
 
 def build_summary_results(file: SummaryFile, comparison: Sequence[Any], session: Session) -> dict[str, Any]:
-    rows = [build_summary_row(answer, session) for answer in file.answers]
-    is_asked = any(answer.item.gold and answer.item.prediction for answer in file.answers)
+    answers = file.system.answers
+    rows = [build_summary_row(answer, session) for answer in answers]
+    is_asked = any(answer.item.gold and answer.item.prediction for answer in answers)
     return {
         "model": session.model if is_asked else None,
         "requested_model": session.requested_model if is_asked else None,
         **session.describe_left_out(),
-        "summary_file": file.file.file,
+        "summary_file": file.system.file.file,
         "summary_type": file.kind,
         "k": file.k,
         "num_evaluated": len(rows),
@@ -10789,12 +10767,12 @@ def build_summary_results(file: SummaryFile, comparison: Sequence[Any], session:
         "num_failed": sum(row.error is not None for row in rows),
         **summarize_rows(rows),
         "comparison": comparison,
-        "warnings": describe_warnings(file.warnings),
+        "warnings": describe_warnings(file.system.warnings),
         "run": {
             "schema": RESULTS_SCHEMA,
             "program_version": VERSION,
             "prompt_hash": hash_prompt("summary"),
-            "inputs": [source.build_block() for source in file.sources],
+            "inputs": [source.build_block() for source in (file.system.file, *file.sources)],
         },
         "results": rows,
     }
@@ -10823,20 +10801,20 @@ Spreads: TypeAlias = Mapping[str, Spread]  # measure -> spread
 
 
 def summarize_rows(rows: Sequence[ScoredSummary]) -> dict[str, Spreads]:
+    """Return the spread of each measure: of all rows, and of those without an error."""
     judged = [row for row in rows if not row.error]
-    return {"statistics": summarize_scores(rows), "statistics_without_errors": summarize_scores(judged)}
-
-
-def summarize_scores(rows: Sequence[ScoredSummary]) -> Spreads:
-    queries = [fold_text(row.query) or number for number, row in enumerate(rows)]
-    described = {}
-    for measure in SUMMARY_MEASURES:
-        column = [row.scores[measure.name] for row in rows]
-        nearest = [find_nearest_level(score) for score in column if score is not None]
-        levels = range(int(measure.highest) + 1)
-        described[measure.name] = spread = measure_spread(column, queries)
-        spread["distribution"] = {str(level): nearest.count(level) for level in levels}
-    return described
+    summarized: dict[str, Spreads] = {}
+    for name, counted in {"statistics": rows, "statistics_without_errors": judged}.items():
+        queries = [fold_text(row.query) or number for number, row in enumerate(counted)]
+        spreads = {}
+        for measure in SUMMARY_MEASURES:
+            column = [row.scores[measure.name] for row in counted]
+            nearest = [find_nearest_level(score) for score in column if score is not None]
+            levels = range(int(measure.highest) + 1)
+            spreads[measure.name] = spread = measure_spread(column, queries)
+            spread["distribution"] = {str(level): nearest.count(level) for level in levels}
+        summarized[name] = spreads
+    return summarized
 
 
 def measure_spread(column: Sequence[float | None], clusters: Clusters = None) -> Spread:
@@ -10884,7 +10862,9 @@ def plot_results(paths: Iterable[str], console: Console) -> int:
         else:
             console.note(f"{stem}.png is not written: there are no scores to draw")
     raise_problems(problems)
-    return save_outputs(outputs, "Plots", console)
+    files, is_written = write_outputs(outputs, console)
+    print_saved(files, "Plots", console)
+    return decide_exit_code(is_written)
 
 
 def draw_spreads(spreads: Spreads) -> bytes:
@@ -10933,7 +10913,10 @@ def measure_web(output_dir: str, console: Console) -> int:
     header = ["k", *next(iter(metrics.values()))]
     path = Path(output_dir, "web-metrics/web_metrics_results.json").as_posix()
     output = OutputFile(path, functools.partial(render_results, metrics))
-    return save_outputs([output], "Web metrics", console, render_text([Part("Web metrics", header, rows)]))
+    saved, is_written = write_outputs([output], console)
+    console.print(render_text([Part("Web metrics", header, rows)]))
+    print_saved(saved, "Web metrics", console)
+    return decide_exit_code(is_written)
 
 
 def measure_web_files(k: int, web: FileData, merged: FileData, problems: Problems) -> Spreads:
@@ -10942,8 +10925,10 @@ def measure_web_files(k: int, web: FileData, merged: FileData, problems: Problem
         counts.append(sum(result.relevance == "R" for result in row.web_docs.results))
     increases = []
     for query in parse_rows(MergedDocuments, merged, problems).values():
-        corpus = [document for document in query.merged if not document.is_from_web]
-        increases.append(divide(count_words(query.merged), count_words(corpus)))
+        words = {True: 0, False: 0}  # by whether a document is from the web
+        for document in query.merged:
+            words[document.is_from_web] += len(document.content.split())
+        increases.append(divide(sum(words.values()), words[False]))
     columns: dict[str, Sequence[float | None]] = {
         "New Relevant Doc Count": counts,
         "Relevance Rate": [count / k for count in counts],
@@ -10956,18 +10941,6 @@ def measure_web_files(k: int, web: FileData, merged: FileData, problems: Problem
         if spread["n"] < len(column):
             spread["left_out"] = len(column) - spread["n"]
     return metrics
-
-
-def count_words(documents: Iterable[MergedDocument]) -> int:
-    return sum(len(document.content.split()) for document in documents)
-
-
-def save_outputs(outputs: Iterable[OutputFile], title: str, console: Console, text: str = "") -> int:
-    """Write files, print a text and what was written, and return the exit code."""
-    files, is_complete = write_outputs(outputs, console)
-    console.print(text)
-    print_saved(files, title, console)
-    return decide_exit_code(is_complete)
 
 
 # ------------------------------------------------------------------ 18. Predictions and drafts
