@@ -10953,18 +10953,6 @@ PROMPT_SHARE = 0.8  # of a minute's tokens that a prompt may take: token counts 
 Sentences: TypeAlias = Mapping[str, str]  # ID -> text
 
 
-class WriteOptions(JudgeOptions):
-    group = ""
-    overwrite: bool = option(False, "replace files that exist")
-    repeats: int = 1
-    report: Sequence[str] = ()
-
-
-def check_path(path: str, options: WriteOptions) -> None:
-    if os.path.lexists(path) and not options.overwrite:
-        raise UsageError(f"{path} exists: --overwrite replaces it")
-
-
 def count_prompt_chars(prompt: str, model: str) -> float:
     """Return how many characters of documents fit into a prompt, given a minute's tokens."""
     settings = MODELS.get(model, UNKNOWN_MODEL)
@@ -10986,10 +10974,8 @@ PIPELINES = {"bm25": "", "llm": "answer", "rag": "cited_answer"}  # -> prompt; b
 SYSTEM_NAMES = {"bm25": "simple", "llm": "strong"}  # other systems are named after their models
 TOP_SENTENCES = 3  # of the best document, which are the answer of bm25
 
-RetrievedRow: TypeAlias = dict[str, Any]  # of doc_id, score and rank
 
-
-class GenerateOptions(WriteOptions):
+class GenerateOptions(JudgeOptions):
     group = "predictions"
 
     split: str = option(
@@ -11000,10 +10986,9 @@ class GenerateOptions(WriteOptions):
     )
     system: str | None = option(None, "what the system is called")
     top_k: int = option(5, "documents to retrieve (default: 5)", metavar="N")
-
-    @property
-    def prompt(self) -> str:
-        return PIPELINES[self.pipeline]
+    overwrite: bool = option(False, "replace a file that exists")
+    repeats: int = 1
+    report: Sequence[str] = ()
 
     @property
     def journal_file(self) -> str:
@@ -11014,7 +10999,7 @@ class AskedItem(NamedTuple):
     """A question, what a search found for it, and the sentences of that which a model sees."""
 
     item: Item
-    retrieved: Sequence[RetrievedRow]
+    retrieved: Sequence[Fields]  # of doc_id, score and rank
     documents: Mapping[str, Sentences]  # those that were retrieved, best first
     sources: str  # as the prompt has them
     shown: Mapping[str, tuple[str, str]]  # name there -> (document ID, sentence ID)
@@ -11025,13 +11010,20 @@ def generate_predictions(options: GenerateOptions, console: Console) -> int:
     model = choose_model(options)
     system = name_for_file(options.system or SYSTEM_NAMES.get(options.pipeline) or model)
     path = PREDICTIONS_FILE.format(split=Path(options.split).with_suffix(""), system=system)
-    check_path(path, options)
-    asked = read_asked(options, model)
-    assignment = assign_answering(asked, system, options)
+    if os.path.lexists(path) and not options.overwrite:
+        raise UsageError(f"{path} exists: --overwrite replaces it")
+    prompt = PIPELINES[options.pipeline]
+    asked = read_asked(options, count_prompt_chars(prompt, model) if prompt else 0)
+    requests = []
+    for position, row in enumerate(asked if prompt else ()):
+        texts = {"question": row.item.question, "sources": row.sources}
+        requests.append(Request(system, row.item.id, position, prompt, texts))
+    assignment = Assignment(requests, options, is_needed=True, activity="answering", noun="answers")
     if options.dry_run:
         return print_plan(assignment, console)
     with ask_model(assignment, console) as (outcomes, session):
-        rows, failures = collect_predictions(asked, system, options, outcomes, session)
+        replies = [outcomes.get(RequestId(system, position, prompt)) for position in range(len(asked))]
+        rows, failures = collect_predictions(asked, replies, options, session)
         content = rows if is_split(options.split) else list(rows.values())
         output = OutputFile(path, functools.partial(render_results, content))
         _, is_written = write_outputs([output] if rows else [], console)
@@ -11040,16 +11032,19 @@ def generate_predictions(options: GenerateOptions, console: Console) -> int:
     return decide_exit_code(is_written, session.is_complete(), bool(rows), not failures)
 
 
-def read_asked(options: GenerateOptions, model: str) -> list[AskedItem]:
+def read_asked(options: GenerateOptions, max_chars: float) -> list[AskedItem]:
     """Read the questions, search for documents, and choose what a model sees of these."""
     problems: Problems = []
     items = read_asked_items(options.split, problems)
     corpus = read_corpus("*", problems) if options.pipeline != "llm" else {}
     raise_problems(problems)
-    documents = {doc_id: number_sentences(document) for doc_id, document in corpus.items()}
+    documents: dict[str, Sentences] = {}
+    for doc_id, document in corpus.items():
+        parts = re.split(r"(?<=[.!?])\s+", document.text.strip())  # S1, S2, ... of a plain text
+        numbered = {f"S{number}": part for number, part in enumerate(parts, start=1) if part}
+        documents[doc_id] = numbered if document.sentences is None else document.sentences
     texts = {doc_id: " ".join(sentences.values()) for doc_id, sentences in documents.items()}
     retrieved = search_texts(texts, [item.question for item in items], options.top_k)
-    max_chars = count_prompt_chars(options.prompt, model) if options.prompt else 0
     asked = []
     for item, hits in zip(items, retrieved, strict=True):
         found = {hit["doc_id"]: documents[hit["doc_id"]] for hit in hits}
@@ -11057,29 +11052,20 @@ def read_asked(options: GenerateOptions, model: str) -> list[AskedItem]:
     return asked
 
 
-def assign_answering(asked: Sequence[AskedItem], system: str, options: GenerateOptions) -> Assignment:
-    requests = []
-    for position, row in enumerate(asked if options.prompt else ()):
-        texts = {"question": row.item.question, "sources": row.sources}
-        requests.append(Request(system, row.item.id, position, options.prompt, texts))
-    return Assignment(requests, options, is_needed=True, activity="answering", noun="answers")
-
-
 def collect_predictions(
-    asked: Sequence[AskedItem], system: str, options: GenerateOptions, outcomes: Outcomes, session: Session
+    asked: Sequence[AskedItem],
+    replies: Sequence[Outcome | None],  # None: by a search alone
+    options: GenerateOptions,
+    session: Session,
 ) -> tuple[dict[str, Fields], dict[str, str]]:
     """Return the predictions by question ID, and for each question without one the reason."""
     rows: dict[str, Fields] = {}
     failures = {}
-    for position, row in enumerate(asked):
-        outcome = outcomes.get(RequestId(system, position, options.prompt))
-        if isinstance(outcome, Failure):
-            failures[row.item.id] = outcome.reason
+    for row, reply in zip(asked, replies, strict=True):
+        if isinstance(reply, Failure):
+            failures[row.item.id] = reply.reason
             continue
-        if outcome is None:  # a search alone
-            answer = extract_answer(row)
-        else:
-            answer = {**read_answer(outcome, row), "model": session.model}
+        answer = {**read_answer(reply, row), "model": session.model} if reply else extract_answer(row)
         if not is_split(options.split):
             rows[row.item.id] = build_item_row(row, answer)
         else:
@@ -11167,17 +11153,9 @@ def show_documents(
     return "\n".join(lines), shown
 
 
-def number_sentences(document: Document) -> Sentences:
-    """Return a document's sentences; a plain text is split into S1, S2, ... after each ".", "!" and "?"."""
-    if document.sentences is not None:
-        return document.sentences
-    parts = re.split(r"(?<=[.!?])\s+", document.text.strip())
-    return {f"S{number}": part for number, part in enumerate(parts, start=1) if part}
-
-
-def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> list[list[RetrievedRow]]:
+def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> list[list[Fields]]:
     """Return the k best texts for each query by BM25, best first; texts without a word of it are left out."""
-    results: list[list[RetrievedRow]] = [[] for _ in queries]
+    results: list[list[Fields]] = [[] for _ in queries]
     if not texts:
         return results
     bm25s = import_optional("bm25s", "a search")
@@ -11216,24 +11194,31 @@ EDGE_CASES: Mapping[str, str] = {  # those kinds that are an edge_case_type -> q
     "false_premise": "analysis",
     UNANSWERABLE: "precise_fact_retrieval",
 }
-DEFAULT_KINDS = ("precise_fact_retrieval", "analysis", UNANSWERABLE)
 
 
-class DraftOptions(WriteOptions):
+class DraftOptions(JudgeOptions):
     group = "drafting"
     journal_file = "drafted_questions_judgements.jsonl"
 
     documents: str = option("*", "draft on these documents only, by ID or path", metavar="GLOB")
     per_document: int = option(3, "questions on each (default: 3)", metavar="N")
     kinds: Sequence[str] = option(
-        DEFAULT_KINDS, "what to ask, in turns", nargs="+", choices=DRAFT_TASKS, metavar="KIND"
+        ("precise_fact_retrieval", "analysis", UNANSWERABLE),
+        "what to ask, in turns",
+        nargs="+",
+        choices=DRAFT_TASKS,
+        metavar="KIND",
     )
     out: str = option("drafted_questions.jsonl", "the questions", metavar="FILE")
+    overwrite: bool = option(False, "replace a file that exists")
+    repeats: int = 1
+    report: Sequence[str] = ()
 
 
 def draft_questions(options: DraftOptions, console: Console) -> int:
     """Draft gold questions from the documents of the corpus. A person must review them."""
-    check_path(options.out, options)
+    if os.path.lexists(options.out) and not options.overwrite:
+        raise UsageError(f"{options.out} exists: --overwrite replaces it")
     documents, left_out = read_draft_documents(options)
     console.warn(*left_out)
     assignment = assign_drafting(documents, options)
