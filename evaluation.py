@@ -4658,7 +4658,7 @@ def render_html(report: Report) -> str:
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape_html(report.title)}</title>
+{tag("title", report.title)}
 <style>{PAGE_STYLE}</style>
 {tag("main", *content)}
 <script>{PAGE_SCRIPT}</script>
@@ -4714,20 +4714,17 @@ def render_cell(cell: Cell) -> list[str]:
     if not isinstance(cell, MeanCell):
         return [format_cell(cell)]
     number, _, interval = format_interval(cell).partition(" ")
-    return [f"{number} ", tag("small", interval), render_chart(cell)]
-
-
-def render_chart(cell: MeanCell) -> Html:
-    """Return a picture of where a mean and its interval are on the axis; nothing without an axis."""
+    texts = [f"{number} ", tag("small", interval)]
     if cell.axis is None or cell.value is None:
-        return Html("")
+        return texts
     scale = 80 / (cell.axis.high - cell.axis.low)
     ends = (*(cell.interval or (cell.value, cell.value)), cell.value)
     low, high, mean = [min(max(0, (end - cell.axis.low) * scale), 80) for end in ends]
-    return Html(f"""<svg viewBox="-2 0 84 12" width="84" height="12" aria-hidden="true">
+    chart = f"""<svg viewBox="-2 0 84 12" width="84" height="12" aria-hidden="true">
 <rect class="axis" x="0" y="6" width="80" height="2"/>
 <rect class="range" x="{low:.1f}" y="4" width="{high - low:.1f}" height="6"/>
-<rect class="mean" x="{mean - 1.5:.1f}" y="2" width="3" height="10"/></svg>""")
+<rect class="mean" x="{mean - 1.5:.1f}" y="2" width="3" height="10"/></svg>"""
+    return [*texts, Html(chart)]
 
 
 # The form is hidden until the script runs.
@@ -11221,11 +11218,20 @@ def draft_questions(options: DraftOptions, console: Console) -> int:
         raise UsageError(f"{options.out} exists: --overwrite replaces it")
     documents, left_out = read_draft_documents(options)
     console.warn(*left_out)
-    assignment = assign_drafting(documents, options)
+    requests: list[Request] = []
+    count = options.per_document
+    for doc_id, sentences in documents.items():
+        texts = {"sentences": join_sentences(sentences), "count": str(count)}
+        for number in range(1, count + 1):
+            # A draft has a kind where an answer has a system.
+            kind = options.kinds[(number - 1) % len(options.kinds)]
+            more = {"task": DRAFT_TASKS[kind], "number": str(number)}
+            requests.append(Request(kind, doc_id, len(requests), "draft", texts | more, number))
+    assignment = Assignment(requests, options, is_needed=True, activity="drafting", noun="drafts")
     if options.dry_run:
         return print_plan(assignment, console)
     with ask_model(assignment, console) as (outcomes, session):
-        drafts, dropped, failures = collect_drafts(documents, assignment.requests, outcomes, session)
+        drafts, dropped, failures = collect_drafts(documents, requests, outcomes, session)
         lines = [encode_json(draft) + b"\n" for draft in drafts.values()]
         output = OutputFile(options.out, lambda: lines)
         _, is_written = write_outputs([output] if drafts else [], console)
@@ -11253,20 +11259,6 @@ def read_draft_documents(options: DraftOptions) -> tuple[dict[str, Sentences], l
     if not documents:
         raise UsageError(text)
     return documents, [text] if left_out else []
-
-
-def assign_drafting(documents: Mapping[str, Sentences], options: DraftOptions) -> Assignment:
-    requests: list[Request] = []
-    count = options.per_document
-    for doc_id, sentences in documents.items():
-        document = join_sentences(sentences)
-        for number in range(1, count + 1):
-            kind = options.kinds[(number - 1) % len(options.kinds)]
-            texts = {"sentences": document, "task": DRAFT_TASKS[kind]}
-            texts |= {"number": str(number), "count": str(count)}
-            # A draft has a kind where an answer has a system.
-            requests.append(Request(kind, doc_id, len(requests), "draft", texts, number))
-    return Assignment(requests, options, is_needed=True, activity="drafting", noun="drafts")
 
 
 def collect_drafts(
