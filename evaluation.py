@@ -5912,20 +5912,19 @@ def write_kit(split: str, folder: str, console: Console) -> int:
     if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
         raise UsageError(f"{folder} is not an empty folder: name another one, or move it away")
     rows = [{"question_id": row.question_id, "question": row.question} for row in questions]
-    lines = b"".join(encode_json(row) + b"\n" for row in rows)
+    lines = [encode_json(row) + b"\n" for row in rows]
     points = textwrap.fill(f"Points are 100 times the mean of all questions. {COMBINED_POINTS}", 100)
     readme = KIT_README.replace("{split}", split).replace("{points}", points)
     program = Path(__file__).resolve()
     header = program.read_text("utf-8").partition("# ///\n")[0]  # there may be no requirements.txt
     needed = re.findall(r'"(.+?)"', header.partition("dependencies")[2])
-    contents = {path.as_posix(): path.read_bytes for path in find_documents()}
-    contents |= {
-        "evaluation.py": program.read_bytes,
-        "requirements.txt": "".join(f"{line}\n" for line in needed).encode,
-        "README.md": readme.encode,
-        QUESTIONS_FILE.format(split=split): io.BytesIO(lines).read,
-    }
-    files = [OutputFile(f"{folder}/{name}", render) for name, render in contents.items()]
+    files = [OutputFile(f"{folder}/{path.as_posix()}", path.read_bytes) for path in find_documents()]
+    files += [
+        OutputFile(f"{folder}/evaluation.py", program.read_bytes),
+        OutputFile(f"{folder}/requirements.txt", lambda: "".join(f"{line}\n" for line in needed)),
+        OutputFile(f"{folder}/README.md", lambda: readme),
+        OutputFile(f"{folder}/{QUESTIONS_FILE.format(split=split)}", lambda: lines),
+    ]
     _, is_written = write_outputs(files, console)
     console.print(f"Student kit saved to: {escape_console(folder)}")
     return decide_exit_code(is_written)
@@ -10497,7 +10496,6 @@ def describe_disagreement(row: Fields, *, is_page: bool) -> str:
 # Two more jobs judge nothing: pictures of earlier results, and what web documents add. Read first:
 # judge_summaries, plot_results, measure_web.
 
-SUMMARY_RESULTS = "results/evaluation"
 MERGED_FILE = "data/merged-corpus/merged-{k}.json"
 WEB_FILE = "data/valid-web/valid-web-{k}.json"
 WEB_DEPTHS = (5, 10, 20)  # the k of the files of web documents
@@ -10532,7 +10530,7 @@ title (the query), t1, t2, response1, response2, favor_ids, against_ids."""
     limit: int | None = option(None, "judge the first N of each file", metavar="N")
     indices: Sequence[int] | None = option(None, "judge these, from 0", type=parse_indices, metavar="N,N")
     output_dir: str = option(
-        SUMMARY_RESULTS, f"for results and journal (default: {SUMMARY_RESULTS})", metavar="DIR"
+        "results/evaluation", "for results and journal (default: results/evaluation)", metavar="DIR"
     )
     plot: Sequence[str] = option(
         (), "draw these results, beside each file; judge nothing", nargs="+", metavar="FILE"
@@ -10821,8 +10819,8 @@ def measure_spread(column: Sequence[float | None], clusters: Clusters = None) ->
     sample = make_sample(np.array(column, np.float64), clusters)  # None becomes NaN: left out
     interval = bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
     low, high = interval or (None, None)
-    spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"]}
-    spread |= {"ci_95_lower": low, "ci_95_upper": high}
+    spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"], "ci_95_lower": low}
+    spread["ci_95_upper"] = high
     if interval is None:
         spread["ci_95_reason"] = f"fewer than {MIN_CLUSTERS} queries"
     return spread
@@ -11030,9 +11028,21 @@ def generate_predictions(options: GenerateOptions, console: Console) -> int:
 
 
 def read_asked(options: GenerateOptions, max_chars: float) -> list[AskedItem]:
-    """Read the questions, search for documents, and choose what a model sees of these."""
+    """Read the questions, search for documents, and choose what a model sees of these.
+
+    The questions are those of a split, or of a dataset as `answers` reads it.
+    """
     problems: Problems = []
-    items = read_asked_items(options.split, problems)
+    path = options.split
+    if is_split(path):
+        questions, source = read_questions(path, problems)
+        path = source.file
+        items = [Item(id=row.question_id, question=row.question) for row in questions]
+    else:
+        items = parse_items(list_item_rows(read_file(path, problems), problems), problems)
+    repeated = find_repeated(item.id for item in items)
+    problems += [Problem(path, f"question ID occurs more than once: {name}") for name in repeated]
+    problems += [Problem(path, f"{item.id} has no question") for item in items if not item.question]
     corpus = read_corpus("*", problems) if options.pipeline != "llm" else {}
     raise_problems(problems)
     documents: dict[str, Sentences] = {}
@@ -11070,20 +11080,6 @@ def collect_predictions(
             if options.pipeline != "llm":
                 rows[row.item.id]["retrieved_docs"] = row.retrieved
     return rows, failures
-
-
-def read_asked_items(path: str, problems: Problems) -> list[Item]:
-    """Return the questions of a split, or of a dataset as `answers` reads it."""
-    if is_split(path):
-        questions, source = read_questions(path, problems)
-        path = source.file
-        items = [Item(id=row.question_id, question=row.question) for row in questions]
-    else:
-        items = parse_items(list_item_rows(read_file(path, problems), problems), problems)
-    repeated = find_repeated(item.id for item in items)
-    problems += [Problem(path, f"question ID occurs more than once: {name}") for name in repeated]
-    problems += [Problem(path, f"{item.id} has no question") for item in items if not item.question]
-    return items
 
 
 def extract_answer(asked: AskedItem) -> Fields:
