@@ -10920,10 +10920,9 @@ def measure_web_files(k: int, web: FileData, merged: FileData, problems: Problem
         counts.append(sum(result.relevance == "R" for result in row.web_docs.results))
     increases = []
     for query in parse_rows(MergedDocuments, merged, problems).values():
-        words = {True: 0, False: 0}  # by whether a document is from the web
-        for document in query.merged:
-            words[document.is_from_web] += len(document.content.split())
-        increases.append(divide(sum(words.values()), words[False]))
+        counted = [len(document.content.split()) for document in query.merged]
+        is_known = [not document.is_from_web for document in query.merged]
+        increases.append(divide(sum(counted), sum(itertools.compress(counted, is_known))))
     columns: dict[str, Sequence[float | None]] = {
         "New Relevant Doc Count": counts,
         "Relevance Rate": [count / k for count in counts],
@@ -11116,7 +11115,7 @@ def build_item_row(asked: AskedItem, answer: Fields) -> Fields:
         "id": item.id,
         "question": item.question,
         "expected_answer": item.gold,
-        "generated_answer": answer.pop("answer"),
+        "generated_answer": answer["answer"],
         "expected_options": item.accepted[1:],
         "category": item.category,
         "keywords": item.keywords,
@@ -11124,8 +11123,8 @@ def build_item_row(asked: AskedItem, answer: Fields) -> Fields:
         "sources": [hit["doc_id"] for hit in asked.retrieved],
         "context": [asked.documents[doc_id][sentence_id] for doc_id, sentence_id in asked.shown.values()],
     }
-    answer.pop("evidence_sentences", None)
-    return {name: value for name, value in row.items() if value} | answer
+    more = {name: value for name, value in answer.items() if name not in ("answer", "evidence_sentences")}
+    return {name: value for name, value in row.items() if value} | more
 
 
 def show_documents(
