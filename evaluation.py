@@ -10965,7 +10965,6 @@ def list_left_out(path: str, failures: Mapping[str, str]) -> list[Message]:
 # -- Predictions
 
 PIPELINES = {"bm25": "", "llm": "answer", "rag": "cited_answer"}  # -> prompt; bm25 asks no model
-SYSTEM_NAMES = {"bm25": "simple", "llm": "strong"}  # other systems are named after their models
 TOP_SENTENCES = 3  # of the best document, which are the answer of bm25
 
 
@@ -11002,7 +11001,8 @@ class AskedItem(NamedTuple):
 def generate_predictions(options: GenerateOptions, console: Console) -> int:
     """Make baseline predictions: with a search alone (bm25), a model alone (llm), or both (rag)."""
     model = choose_model(options)
-    system = name_for_file(options.system or SYSTEM_NAMES.get(options.pipeline) or model)
+    usual_names = {"bm25": "simple", "llm": "strong"}  # others are named after their models
+    system = name_for_file(options.system or usual_names.get(options.pipeline, model))
     path = PREDICTIONS_FILE.format(split=Path(options.split).with_suffix(""), system=system)
     if os.path.lexists(path) and not options.overwrite:
         raise UsageError(f"{path} exists: --overwrite replaces it")
