@@ -2198,7 +2198,6 @@ class Measure(NamedTuple):
     lower_is_better: bool = False
     unit: str = ""
     key: str = ""  # the mean's in the results file, if it differs from `name`
-    explanation: str = ""  # a sentence for people who read a page
 
     @property
     def mean_key(self) -> str:
@@ -3052,9 +3051,8 @@ def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
 
 def build_own_measure(own: OwnCriterion, name: str, key: str = "") -> Measure:
     if own.levels:
-        return Measure(name, own.name, 2, 1, 1, TOP_SCORE, key=key, explanation=own.description)
-    explanation = f"{own.description} The share of answers for which the judge says yes."
-    return Measure(name, own.name, key=key, explanation=explanation)
+        return Measure(name, own.name, 2, 1, 1, TOP_SCORE, key=key)
+    return Measure(name, own.name, key=key)
 
 
 # What --criteria and `criteria=` take: NAME=QUESTION or a file, in Python also the rows of one.
@@ -4399,15 +4397,13 @@ Facts: TypeAlias = Mapping[str, str]  # by title; those without text are left ou
 class Part(NamedTuple):
     """A table with lines below it. It is left out if it has neither."""
 
-    title: str  # in capitals on a console, but for the `name` that it may end with
+    title: str
     header: Sequence[str] = ()
     rows: Sequence[Sequence[Cell]] = ()
     lines: Sequence[str] = ()
     place: Literal["box", "head", "warnings", "first", "", "folded"] = ""  # on a page, top to bottom
     n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
-    explanations: Facts = MappingProxyType({})  # on a page: of columns, by heading
     is_sortable: bool = False  # on a page, by each column
-    name: str = ""
 
 
 NO_PART = Part("")
@@ -4499,11 +4495,7 @@ def build_means_part(
                 cells.append(format_number(mean.value, measure.digits))
         table.append(cells)
     header = [*headings, *[measure.title for measure in shown]]
-    explanations = {}
-    for measure in shown:
-        bounds = f"{measure.axis.low:g} to {measure.axis.high:g}." if measure.axis else ""
-        explanations[measure.title] = f"{bounds} {measure.explanation}".strip()
-    return Part(title, header, table, n_names=n_names, explanations=explanations)
+    return Part(title, header, table, n_names=n_names)
 
 
 def build_comparison_part(differences: Sequence[Difference]) -> Part:
@@ -4565,13 +4557,8 @@ Message: TypeAlias = str | WarningRecord  # for stderr; a text is no warning
 
 
 def list_warnings(file: str, warnings: Iterable[WarningRecord]) -> list[WarningRecord]:
-    """Return the warnings that have cases, as those of a file; of many kinds the first ten."""
-    listed = [warning._replace(file=file) for warning in warnings if warning.cases]
-    n_more = len(listed) - MAX_NAMES_SHOWN
-    if n_more > 0:
-        kind = f"kinds of warning that are not shown: {n_more}"
-        listed[MAX_NAMES_SHOWN:] = [WarningRecord(kind, file=file)]
-    return listed
+    """Return the warnings that have cases, as those of a file."""
+    return [warning._replace(file=file) for warning in warnings if warning.cases]
 
 
 def describe_warnings(warnings: Iterable[WarningRecord]) -> list[str]:
@@ -4594,8 +4581,7 @@ def render_text(parts: Iterable[Part]) -> str:
     blocks = []
     for part in parts:
         if part.rows or part.lines:
-            title = part.title.removesuffix(part.name).upper() + part.name
-            blocks.append(render_title(escape_console(title)))
+            blocks.append(render_title(escape_console(part.title.upper())))
         if part.rows:
             blocks.append(render_text_table(part))
         blocks += map(escape_console, part.lines)
@@ -4761,7 +4747,7 @@ def render_html(report: Report) -> str:
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape_html(report.title)}</title>
+{tag("title", report.title)}
 <style>{PAGE_STYLE}</style>
 {tag("main", *content)}
 <script>{PAGE_SCRIPT}</script>
@@ -4785,10 +4771,8 @@ def render_parts(report: Report, place: str) -> list[Html]:
             table = render_table(part)
             region = tag("div", table, class_="scroll", role="region", aria_label=part.title, tabindex=0)
             content.append(region)  # a wide table scrolls alone
-        explanations = [f"{title}: {text}" for title, text in part.explanations.items() if text]
-        lines = [*part.lines, *explanations]
-        if lines:
-            content.append(tag("ul", *[tag("li", line) for line in lines]))
+        if part.lines:
+            content.append(tag("ul", *[tag("li", line) for line in part.lines]))
         elements.append(tag(outer, *content, class_=place or None))
     return elements
 
@@ -4819,20 +4803,17 @@ def render_cell(cell: Cell) -> list[str]:
     if not isinstance(cell, MeanCell):
         return [format_cell(cell)]
     number, _, interval = format_interval(cell).partition(" ")
-    return [f"{number} ", tag("small", interval), render_chart(cell)]
-
-
-def render_chart(cell: MeanCell) -> Html:
-    """Return a picture of where a mean and its interval are on the axis; nothing without an axis."""
+    texts = [f"{number} ", tag("small", interval)]
     if cell.axis is None or cell.value is None:
-        return Html("")
+        return texts
     scale = 80 / (cell.axis.high - cell.axis.low)
     ends = (*(cell.interval or (cell.value, cell.value)), cell.value)
     low, high, mean = [min(max(0, (end - cell.axis.low) * scale), 80) for end in ends]
-    return Html(f"""<svg viewBox="-2 0 84 12" width="84" height="12" aria-hidden="true">
+    chart = f"""<svg viewBox="-2 0 84 12" width="84" height="12" aria-hidden="true">
 <rect class="axis" x="0" y="6" width="80" height="2"/>
 <rect class="range" x="{low:.1f}" y="4" width="{high - low:.1f}" height="6"/>
-<rect class="mean" x="{mean - 1.5:.1f}" y="2" width="3" height="10"/></svg>""")
+<rect class="mean" x="{mean - 1.5:.1f}" y="2" width="3" height="10"/></svg>"""
+    return [*texts, Html(chart)]
 
 
 # The form is hidden until the script runs.
@@ -5915,20 +5896,19 @@ def write_kit(split: str, folder: str, console: Console) -> int:
     if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
         raise UsageError(f"{folder} is not an empty folder: name another one, or move it away")
     rows = [{"question_id": row.question_id, "question": row.question} for row in questions]
-    lines = b"".join(encode_json(row) + b"\n" for row in rows)
+    lines = [encode_json(row) + b"\n" for row in rows]
     points = textwrap.fill(f"Points are 100 times the mean of all questions. {COMBINED_POINTS}", 100)
     readme = KIT_README.replace("{split}", split).replace("{points}", points)
     program = Path(__file__).resolve()
     header = program.read_text("utf-8").partition("# ///\n")[0]  # there may be no requirements.txt
     needed = re.findall(r'"(.+?)"', header.partition("dependencies")[2])
-    contents = {path.as_posix(): path.read_bytes for path in find_documents()}
-    contents |= {
-        "evaluation.py": program.read_bytes,
-        "requirements.txt": "".join(f"{line}\n" for line in needed).encode,
-        "README.md": readme.encode,
-        QUESTIONS_FILE.format(split=split): io.BytesIO(lines).read,
-    }
-    files = [OutputFile(f"{folder}/{name}", render) for name, render in contents.items()]
+    files = [OutputFile(f"{folder}/{path.as_posix()}", path.read_bytes) for path in find_documents()]
+    files += [
+        OutputFile(f"{folder}/evaluation.py", program.read_bytes),
+        OutputFile(f"{folder}/requirements.txt", lambda: "".join(f"{line}\n" for line in needed)),
+        OutputFile(f"{folder}/README.md", lambda: readme),
+        OutputFile(f"{folder}/{QUESTIONS_FILE.format(split=split)}", lambda: lines),
+    ]
     _, is_written = write_outputs(files, console)
     console.print(f"Student kit saved to: {escape_console(folder)}")
     return decide_exit_code(is_written)
@@ -6374,7 +6354,7 @@ def find_misspelt_fields(file: FileData, rows: Mapping[str, Prediction]) -> list
             if value and not fields.get(meant[name]):
                 places[name, meant[name]].append(place)
     warnings = []
-    for (name, field), cases in places.items():
+    for (name, field), cases in itertools.islice(places.items(), MAX_NAMES_SHOWN):
         kind = f'predictions with the unknown field "{cut_text(name)}"'
         warnings.append(WarningRecord(kind, cases, f'did you mean "{field}"?', is_misread=True))
     return warnings
@@ -6746,53 +6726,24 @@ def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
 # -- Measures; the name of one is also the field that has its score in the rows of the results file
 
 RECALL_MEASURES = {
-    k: Measure(
-        f"recall_at_{k}",
-        f"Recall@{k} %",
-        digits=1,
-        scale=100,
-        unit="%",
-        key=f"recall_at_{k}_pct",
-        explanation=f"The share of the questions whose gold document is among the top {k} retrieved.",
-    )
+    k: Measure(f"recall_at_{k}", f"Recall@{k} %", digits=1, scale=100, unit="%", key=f"recall_at_{k}_pct")
     for k in RECALL_CUTOFFS
 }
 RETRIEVAL_MEASURES = [
     *RECALL_MEASURES.values(),
 ]
-F1_MEASURE = Measure("f1", "F1", key="avg_f1", explanation="The harmonic mean of precision and recall.")
+F1_MEASURE = Measure("f1", "F1", key="avg_f1")
 CITATION_MEASURES = (
-    Measure("precision", "Precision", key="avg_precision", explanation="The share of right citations."),
-    Measure("recall", "Recall", key="avg_recall", explanation="The share of gold sentences that are cited."),
+    Measure("precision", "Precision", key="avg_precision"),
+    Measure("recall", "Recall", key="avg_recall"),
     F1_MEASURE,
 )
 ANSWER_MEASURE = Measure(
-    "answer_score_raw",
-    "Answer",
-    digits=2,
-    lowest=1,
-    highest=TOP_SCORE,
-    key="avg_answer_score",
-    explanation="The judge's score by the question's rubric. A missing one counts 0.",
+    "answer_score_raw", "Answer", digits=2, lowest=1, highest=TOP_SCORE, key="avg_answer_score"
 )
-EVIDENCE_MEASURE = Measure(
-    "evidence_score",
-    "Evidence",
-    key="avg_evidence_score",
-    explanation="The share of the gold sentences' words that the cited sentences contain.",
-)
-COMBINED_MEASURE = Measure(
-    "combined_score",
-    "Combined",
-    key="avg_combined_score",
-    explanation=f"The mean of the answer score, divided by {TOP_SCORE}, and the evidence score.",
-)
-SUPPORT_MEASURE = Measure(
-    "support_score",
-    "Support",
-    key="avg_support",
-    explanation="How far the cited sentences support the answer, says the judge: 1 fully, 0.5 partly, 0 not.",
-)
+EVIDENCE_MEASURE = Measure("evidence_score", "Evidence", key="avg_evidence_score")
+COMBINED_MEASURE = Measure("combined_score", "Combined", key="avg_combined_score")
+SUPPORT_MEASURE = Measure("support_score", "Support", key="avg_support")
 JUDGE_MEASURES = (ANSWER_MEASURE, EVIDENCE_MEASURE, COMBINED_MEASURE)
 SPLIT_BLOCKS: Mapping[str, Sequence[Measure]] = {
     "retrieval": RETRIEVAL_MEASURES,
@@ -8126,7 +8077,7 @@ def build_slice_part(systems: Sequence[SplitSystem], facet: str, measures: Seque
     title = facet.replace("_", " ")
     header = [title.capitalize(), "System", "Questions"]
     part = build_means_part(f"Results by {title}", header, rows, measures, n_names=2)
-    return part._replace(place="folded", explanations={})
+    return part._replace(place="folded")
 
 
 # -- Reports
@@ -8197,9 +8148,10 @@ def build_overview_part(split: Split, graded: GradedSubmission, gradebook: Grade
 
 
 COMBINED_POINTS = (
-    "Half of each question's points is the score of the answer, from 1 to 5, divided by 5. The other half is "
-    "the share of the words of the gold evidence that the cited sentences have. A blank answer scores 1, and "
-    "without gold evidence the other half is full if nothing is cited: a blank submission has a few points."
+    "Half of each question's points (Combined) is the score of the answer (Answer), from 1 to 5, divided by "
+    "5. The other half (Evidence) is the share of the words of the gold evidence that the cited sentences "
+    "have. A blank answer scores 1, and without gold evidence the other half is full if nothing is cited: a "
+    "blank submission has a few points."
 )
 
 
@@ -8572,14 +8524,9 @@ METHODS: Mapping[str, Method] = {
     ),
 }
 FAITHFULNESS = "verifier_faithfulness"
-ITEM_SHARES = {
-    "context_recall": "the share of the expected sources that are found",
-    "context_precision": "the share of the sources found that are expected",
-    FAITHFULNESS: "the share of the answer's words that are in its context, no judgement of truth",
-}
-OPTIONAL_MEASURES = [Measure(name, name, explanation=text) for name, text in ITEM_SHARES.items()]
+OPTIONAL_MEASURES = [Measure(name, name) for name in ("context_recall", "context_precision", FAITHFULNESS)]
 OPTIONAL_MEASURES += [
-    Measure(name, name, 1, highest=math.inf, lower_is_better=True, unit=unit, explanation=f"in {unit}")
+    Measure(name, name, 1, highest=math.inf, lower_is_better=True, unit=unit)
     for name, unit in AMOUNTS.items()
 ]
 
@@ -9054,7 +9001,7 @@ def choose_criteria(options: AnswerOptions, problems: Problems) -> tuple[Criteri
 
 def list_compared(options: AnswerOptions, criteria: Iterable[Criterion]) -> list[Measure]:
     """Return the measures by which systems are compared, with those of criteria that an earlier run asked."""
-    measures = [Measure(name, name, explanation=METHODS[name].explanation) for name in options.unjudged]
+    measures = [Measure(name, name) for name in options.unjudged]
     measures += [criterion.measure for criterion in criteria]
     return [*measures, *map(build_function_measure, options.functions)]
 
@@ -9075,7 +9022,7 @@ def build_protocol(name: str, options: AnswerOptions) -> Criterion:
         name_shown = CONTEXT_PROMPTS[options.protocol] if answer.has_context else options.protocol
         return Task(name_shown, answer.texts)
 
-    measure = Measure(name, name, explanation=METHODS[name].explanation)
+    measure = Measure(name, name)
     return Criterion(
         name=name,
         measure=measure,
@@ -9605,7 +9552,8 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
             by_category.append(([category, system.title, n_rows], means))
         lines += prefix_lines(system.title, describe_answers(system, documents[system.title]))
     if FAITHFULNESS in graded.measured:
-        lines.append(f"{FAITHFULNESS}: {ITEM_SHARES[FAITHFULNESS]}")
+        what = "the share of the answer's words that are in its context, no judgement of truth"
+        lines.append(f"{FAITHFULNESS}: {what}")
     lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *list_provenance(graded.systems)]
     by_category.sort(key=lambda row: row[0][:2])
     warnings = flatten(document["warnings"] for document in documents.values())
@@ -10399,7 +10347,7 @@ def list_agreement_parts(comparisons: Mapping[str, dict[str, Any]], *, is_page: 
             parts.append(build_group_part(f"All items{suffix}", block["all"]))
         for source, group in block["sources"].items():
             if group["items_of_several"]:
-                parts.append(build_group_part(f"Source: {source}", group)._replace(name=source))
+                parts.append(build_group_part(f"Source: {source}", group))
         if "people" in block:
             is_grade = block["clusters"] == "documents" and not criterion
             parts.append(build_people_part(block["people"], suffix, is_grade=is_grade))
@@ -10424,14 +10372,13 @@ def build_group_part(title: str, group: Mapping[str, Any]) -> Part:
 
 
 def build_people_part(people: Mapping[str, Any], suffix: str, *, is_grade: bool) -> Part:
-    name = f"{people['judge']}{suffix}"
     lines = [f"Of {people['items']} items {people['items_without_judge']} have no judge's decision."]
     for row in people["judges"]:
         lines += prefix_lines(row["judge"], describe_reliability(row, is_grade=is_grade))
     pairs = [(row["judge"], row) for row in (*people["judges"], *people["votes"])]
     counts = ("items", "ratings", "too_kind", "too_strict")
-    part = build_pairs_part(f"Compared with people: {name}", "Judge", counts, pairs, lines)
-    return part._replace(name=name)
+    title = f"Compared with people: {people['judge']}{suffix}"
+    return build_pairs_part(title, "Judge", counts, pairs, lines)
 
 
 def describe_reliability(row: Mapping[str, Any], *, is_grade: bool) -> list[str]:
@@ -10507,13 +10454,9 @@ def describe_disagreement(row: Fields, *, is_page: bool) -> str:
 # Two more jobs judge nothing: pictures of earlier results, and what web documents add. Read first:
 # judge_summaries, plot_results, measure_web.
 
-SUMMARY_RESULTS = "results/evaluation"
-SUMMARY_FOLDERS = ("results/offline-summaries-JSON-enforced", "results/merged-summaries")
-GOLD_SUMMARIES_FILE = "data/theperspective/data.jsonl"
 MERGED_FILE = "data/merged-corpus/merged-{k}.json"
 WEB_FILE = "data/valid-web/valid-web-{k}.json"
 WEB_DEPTHS = (5, 10, 20)  # the k of the files of web documents
-SUMMARY_FILE_PATTERN = r"(?:^|-)(\d+)-offline\b|\bmerged-(\d+)(?:-|$)"  # of a name without suffix, with its k
 GENERATION_ERRORS = {  # Texts in place of a perspective if none was made.
     "offline": r"\s*Error generating summary:",
     "merged": r"(?s).*(JSON parse errors 5\+ times \(prompt too long\)|All 10 generation attempts failed)",
@@ -10545,7 +10488,7 @@ title (the query), t1, t2, response1, response2, favor_ids, against_ids."""
     limit: int | None = option(None, "judge the first N of each file", metavar="N")
     indices: Sequence[int] | None = option(None, "judge these, from 0", type=parse_indices, metavar="N,N")
     output_dir: str = option(
-        SUMMARY_RESULTS, f"for results and journal (default: {SUMMARY_RESULTS})", metavar="DIR"
+        "results/evaluation", "for results and journal (default: results/evaluation)", metavar="DIR"
     )
     plot: Sequence[str] = option(
         (), "draw these results, beside each file; judge nothing", nargs="+", metavar="FILE"
@@ -10557,115 +10500,98 @@ title (the query), t1, t2, response1, response2, favor_ids, against_ids."""
     def journal_file(self) -> str:
         return Path(self.output_dir, "summary_judgements.jsonl").as_posix()
 
-    def choose(self, rows: Sequence[Summary]) -> list[Summary]:
-        """Return the rows that count: all, or those of --indices, and of these the first."""
-        indices = range(len(rows)) if self.indices is None else self.indices
-        known = [index for index in dict.fromkeys(indices) if index < len(rows)]
-        return [rows[index] for index in known[: self.limit]]
 
-
-class SummaryFile(System[ItemAnswer], kw_only=True):
-    kind: str
+class SummaryFile(NamedTuple):
+    kind: str  # offline or merged
     k: int
     n_skipped: int  # summaries that were not generated
-    sources: Sequence[InputFile]  # with what else the judge sees
+    sources: Sequence[InputFile]  # what else the judge sees
+    system: ItemSystem
 
 
 def judge_summaries(options: SummaryOptions, console: Console) -> int:
     """Judge summaries that set claims against each other."""
+    if options.dry_run and (options.plot or options.web_metrics):
+        raise UsageError("--plot and --web-metrics ask no model: leave out --dry-run")
     if options.web_metrics:
         return measure_web(options.output_dir, console)
     if options.plot:
         return plot_results(options.plot, console)
-    study = read_summary_files(options)
+    files = read_summary_files(options)
+    study = build_summary_study([file.system for file in files])
     console.warn(*list_input_warnings(study.systems))
     assignment = Assignment(functools.partial(list_requests, study), options, is_needed=True)
     if options.dry_run:
         return print_plan(assignment, console)
     with ask_model(assignment, console) as (outcomes, session):
-        group = score_summaries(study, outcomes, session)
-        files, is_written = write_outputs(list_summary_files(group, session, options), console)
-    console.print(render_summaries(group))
-    print_saved(files, "Evaluation results", console)
+        why_not = require_judgements(outcomes, session)
+        if why_not:
+            raise JudgeUnavailable(why_not)
+        group = grade_group(study, study.systems, outcomes, session, expects_model=True)
+        graded = [file._replace(system=system) for file, system in zip(files, group.systems, strict=True)]
+        outputs = list_summary_files(graded, group.differences, session, options.output_dir)
+        saved, is_written = write_outputs(outputs, console)
+    console.print(render_summaries(graded, group.differences))
+    print_saved(saved, "Evaluation results", console)
     failures = list(flatten(list_failures(study, system) for system in group.systems))
     print_end(session, failures, console)
     return decide_exit_code(is_written, session.is_complete, not failures)
 
 
-def read_summary_files(options: SummaryOptions) -> Study[ItemAnswer]:
+def read_summary_files(options: SummaryOptions) -> list[SummaryFile]:
     """Read summaries, gold summaries and web documents. Raises InputError, or UsageError."""
     problems: Problems = []
-    patterns = [f"{folder}/*.json" for folder in SUMMARY_FOLDERS]
+    patterns = ("results/offline-summaries-JSON-enforced/*.json", "results/merged-summaries/*.json")
     paths = list_paths(options.summary_file or filter(glob.glob, patterns))
     if not paths:
         raise UsageError(f"no summaries: no {' or '.join(patterns)}; name a file with --summary-file")
-    gold = read_gold_summaries(problems)
-    files = [read_summaries(path, gold, options, problems) for path in paths]
+    gold_file = read_file("data/theperspective/data.jsonl", problems)
+    gold: defaultdict[str, dict[str, str]] = defaultdict(dict)  # folded query -> ID -> gold summary
+    for row in parse_rows(GoldSummary, gold_file, problems).values():
+        gold[fold_text(row.title)].setdefault(row.id, write_gold_summary(row))
+    files = []
+    for path in paths:
+        file = read_summaries(path, gold, options, problems)
+        files.append(file._replace(sources=[gold_file.source, *file.sources]))
     raise_problems(problems)
-    files = [file for file in files if file.answers or file.n_skipped]
+    files = [file for file in files if file.system.answers or file.n_skipped]
     if not files:
         raise UsageError("--indices: no summary is at these positions")
-    repeated = find_repeated(file.name for file in files)
+    repeated = find_repeated(file.system.name for file in files)
     for file in files:
-        if file.name in repeated:
-            file.name += f" {file.file.file}"
-    return build_summary_study(sorted(files, key=lambda file: (file.kind == "merged", file.k)))
-
-
-def score_summaries(
-    study: Study[ItemAnswer], outcomes: Outcomes, session: Session
-) -> GradedGroup[ItemAnswer]:
-    why_not = require_judgements(outcomes, session)
-    if why_not:
-        raise JudgeUnavailable(why_not)
-    return grade_group(study, study.systems, outcomes, session, expects_model=True)
+        if file.system.name in repeated:
+            file.system.name += f" {file.system.file.file}"
+    return sorted(files, key=lambda file: (file.kind == "merged", file.k))
 
 
 def list_summary_files(
-    group: GradedGroup[ItemAnswer], session: Session, options: SummaryOptions
+    files: Sequence[SummaryFile], differences: Sequence[Difference], session: Session, folder: str
 ) -> Iterator[OutputFile]:
     """Yield the files, none with the name of one that is there: two may have one type, k and second."""
     now = datetime.now().astimezone()
-    for system in group.systems:
-        file = get_file(system)
+    for file in files:
         name = f"{file.kind}_{file.k}_llm_judge_scores_{now:%Y%m%d_%H%M%S}"
-        stem = first_stem = Path(options.output_dir, file.kind, name).as_posix()
+        stem = first_stem = Path(folder, file.kind, name).as_posix()
         numbers = itertools.count(2)
         while os.path.lexists(f"{stem}.json"):
             stem = f"{first_stem}_{next(numbers)}"
-        content = build_summary_results(file, list_differences(group.differences, file.name), session)
+        content = build_summary_results(file, list_differences(differences, file.system.name), session)
         content["timestamp"] = now.isoformat(timespec="seconds")
         yield OutputFile(f"{stem}.json", functools.partial(render_results, content))
 
 
-def get_file(system: ItemSystem) -> SummaryFile:
-    return cast("SummaryFile", system)
-
-
-def render_summaries(group: GradedGroup[ItemAnswer]) -> str:
+def render_summaries(files: Sequence[SummaryFile], differences: Sequence[Difference]) -> str:
     rows: list[MeansRow] = []
-    for system in group.systems:
-        n_failed = sum(answer.is_failed for answer in system.answers)
-        names: list[Cell] = [system.name, len(system.answers), n_failed, get_file(system).n_skipped]
-        rows.append((names, system.means))
+    for file in files:
+        answers = file.system.answers
+        n_failed = sum(answer.is_failed for answer in answers)
+        rows.append(([file.system.name, len(answers), n_failed, file.n_skipped], file.system.means))
     headings = ["Summaries", "Evaluated", "Failed", "Left out"]
     overview = build_means_part("Summary evaluation results", headings, rows, SUMMARY_MEASURES)
     remark = f"Each criterion is 0 to 2, the total 0 to 10. {IN_BRACKETS}, by queries."
-    pairs = build_comparison_part(group.differences)._replace(title="Comparison by query")
-    return render_text([overview._replace(lines=[remark, *list_provenance(group.systems)]), pairs])
-
-
-class GoldSummaries(NamedTuple):
-    source: InputFile
-    texts: Mapping[str, Mapping[str, str]]  # folded query -> ID -> gold summary
-
-
-def read_gold_summaries(problems: Problems) -> GoldSummaries:
-    texts: dict[str, dict[str, str]] = defaultdict(dict)
-    file = read_file(GOLD_SUMMARIES_FILE, problems)
-    for row in parse_rows(GoldSummary, file, problems).values():
-        texts[fold_text(row.title)].setdefault(row.id, write_gold_summary(row))
-    return GoldSummaries(file.source, texts)
+    lines = [remark, *list_provenance([file.system for file in files])]
+    pairs = build_comparison_part(differences)._replace(title="Comparison by query")
+    return render_text([overview._replace(lines=lines), pairs])
 
 
 def read_web_documents(k: int, problems: Problems) -> tuple[InputFile, dict[str, str]]:
@@ -10682,24 +10608,32 @@ def read_web_documents(k: int, problems: Problems) -> tuple[InputFile, dict[str,
 
 
 def read_summaries(
-    path: str, gold: GoldSummaries, options: SummaryOptions, problems: Problems
+    path: str, gold: Mapping[str, Mapping[str, str]], options: SummaryOptions, problems: Problems
 ) -> SummaryFile:
-    kind, k = parse_summary_name(path, problems)
+    """Read a file of summaries. Its name says of which kind they are, and k."""
+    match = re.search(r"(?:^|-)(\d+)-offline\b|\bmerged-(\d+)(?:-|$)", Path(path).stem)
+    if match is None:
+        text = "its name says no type and k, as results-5-offline.json or merged-5.json do"
+        problems.append(Problem(path, text))
+    kind = "merged" if match and match[2] else "offline"
+    k = int(match[1] or match[2]) if match else 0
     file = read_file(path, problems)
-    sources = [file.source, gold.source]
+    sources = []
     web: dict[str, str] = {}
     if kind == "merged":
-        web_file, web = read_web_documents(k, problems)
-        sources.append(web_file)
-    rows = options.choose(list(parse_rows(Summary, file, problems).values()))
+        source, web = read_web_documents(k, problems)
+        sources.append(source)
+    rows = list(parse_rows(Summary, file, problems).values())
+    indices = range(len(rows)) if options.indices is None else dict.fromkeys(options.indices)
+    chosen = [rows[index] for index in indices if index < len(rows)][: options.limit]
     cases: defaultdict[str, list[str]] = defaultdict(list)
     answers = []
-    for row in rows:
+    for row in chosen:
         arguments = [perspective.text for claim in row.claims for perspective in claim.perspectives]
         if any(re.match(GENERATION_ERRORS[kind], text) for text in arguments):
             continue
         query = fold_text(row.query)
-        references = gold.texts.get(query, {})
+        references = gold.get(query, {})
         if len(references) > 1 and row.id not in references:
             cases["queries with several gold summaries, the first counts"].append(row.query)
         reference = references.get(row.id, next(iter(references.values()), ""))
@@ -10713,19 +10647,8 @@ def read_summaries(
         item = Item(id=row.id, question=row.query, accepted=accepted, prediction=answer, context=context)
         answers.append(build_item_answer(item))
     warnings = list_warnings(path, itertools.starmap(WarningRecord, cases.items()))
-    n_skipped = len(rows) - len(answers)
-    return SummaryFile(
-        f"{kind} {k}", file.source, answers, warnings, kind=kind, k=k, n_skipped=n_skipped, sources=sources
-    )
-
-
-def parse_summary_name(path: str, problems: Problems) -> tuple[str, int]:
-    match = re.search(SUMMARY_FILE_PATTERN, Path(path).stem)
-    if match is None:
-        text = "its name says no type and k, as results-5-offline.json or merged-5.json do"
-        problems.append(Problem(path, text))
-        return "offline", 0
-    return ("offline", int(match[1])) if match[1] else ("merged", int(match[2]))
+    system = System(f"{kind} {k}", file.source, answers, warnings)
+    return SummaryFile(kind, k, len(chosen) - len(answers), sources, system)
 
 
 def write_gold_summary(gold: GoldSummary) -> str:
@@ -10754,7 +10677,7 @@ def join_words(text: str) -> str:
     return " ".join(text.split())
 
 
-def build_summary_study(files: Sequence[SummaryFile]) -> Study[ItemAnswer]:
+def build_summary_study(systems: Sequence[ItemSystem]) -> Study[ItemAnswer]:
     prompt = PROMPTS["summary"]
 
     def prepare(answer: ItemAnswer) -> Case:
@@ -10773,22 +10696,23 @@ def build_summary_study(files: Sequence[SummaryFile]) -> Study[ItemAnswer]:
         unit=prompt.top / TOTAL_MEASURE.highest,
     )
     return Study(
-        systems=files,
+        systems=systems,
         measures=SUMMARY_MEASURES,
         compared=SUMMARY_MEASURES,
         criteria=[criterion],
-        asked={file.title: range(len(file.answers)) for file in files},
+        asked=[system.title for system in systems],
     )
 
 
 def build_summary_results(file: SummaryFile, comparison: Sequence[Any], session: Session) -> dict[str, Any]:
-    rows = [build_summary_row(answer, session) for answer in file.answers]
-    is_asked = any(answer.item.gold and answer.item.prediction for answer in file.answers)
+    answers = file.system.answers
+    rows = [build_summary_row(answer, session) for answer in answers]
+    is_asked = any(answer.item.gold and answer.item.prediction for answer in answers)
     return {
         "model": session.model if is_asked else None,
         "requested_model": session.model if is_asked else None,
         **session.describe_left_out(),
-        "summary_file": file.file.file,
+        "summary_file": file.system.file.file,
         "summary_type": file.kind,
         "k": file.k,
         "num_evaluated": len(rows),
@@ -10796,12 +10720,12 @@ def build_summary_results(file: SummaryFile, comparison: Sequence[Any], session:
         "num_failed": sum(row.error is not None for row in rows),
         **summarize_rows(rows),
         "comparison": comparison,
-        "warnings": describe_warnings(file.warnings),
+        "warnings": describe_warnings(file.system.warnings),
         "run": {
             "schema": RESULTS_SCHEMA,
             "program_version": VERSION,
             "prompt_hash": hash_prompt("summary"),
-            "inputs": [source.build_block() for source in file.sources],
+            "inputs": [source.build_block() for source in (file.system.file, *file.sources)],
         },
         "results": rows,
     }
@@ -10830,30 +10754,31 @@ Spreads: TypeAlias = Mapping[str, Spread]  # measure -> spread
 
 
 def summarize_rows(rows: Sequence[ScoredSummary]) -> dict[str, Spreads]:
+    """Return the spread of each measure: of all rows, and of those without an error."""
     judged = [row for row in rows if not row.error]
-    return {"statistics": summarize_scores(rows), "statistics_without_errors": summarize_scores(judged)}
-
-
-def summarize_scores(rows: Sequence[ScoredSummary]) -> Spreads:
-    queries = [fold_text(row.query) or number for number, row in enumerate(rows)]
-    described = {}
-    for measure in SUMMARY_MEASURES:
-        column = [row.scores[measure.name] for row in rows]
-        nearest = [find_nearest_level(score) for score in column if score is not None]
-        levels = range(int(measure.highest) + 1)
-        described[measure.name] = spread = measure_spread(column, queries)
-        spread["distribution"] = {str(level): nearest.count(level) for level in levels}
-    return described
+    summarized: dict[str, Spreads] = {}
+    for name, counted in {"statistics": rows, "statistics_without_errors": judged}.items():
+        queries = [fold_text(row.query) or number for number, row in enumerate(counted)]
+        spreads = {}
+        for measure in SUMMARY_MEASURES:
+            column = [row.scores[measure.name] for row in counted]
+            nearest = [find_nearest_level(score) for score in column if score is not None]
+            levels = range(int(measure.highest) + 1)
+            spreads[measure.name] = spread = measure_spread(column, queries)
+            spread["distribution"] = {str(level): nearest.count(level) for level in levels}
+        summarized[name] = spreads
+    return summarized
 
 
 def measure_spread(column: Sequence[float | None], clusters: Clusters = None) -> Spread:
     """Describe scores: q2 is the median, q4 the maximum."""
     values = [value for value in column if value is not None]
     spread: Spread = msgspec.structs.asdict(summarize_values(values))
-    interval = bootstrap_interval(np.array(column, np.float64), clusters)  # None becomes NaN: left out
+    sample = make_sample(np.array(column, np.float64), clusters)  # None becomes NaN: left out
+    interval = bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
     low, high = interval or (None, None)
-    spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"]}
-    spread |= {"ci_95_lower": low, "ci_95_upper": high}
+    spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"], "ci_95_lower": low}
+    spread["ci_95_upper"] = high
     if interval is None:
         spread["ci_95_reason"] = f"fewer than {MIN_CLUSTERS} queries"
     return spread
@@ -10890,7 +10815,9 @@ def plot_results(paths: Iterable[str], console: Console) -> int:
         else:
             console.note(f"{stem}.png is not written: there are no scores to draw")
     raise_problems(problems)
-    return save_outputs(outputs, "Plots", console)
+    files, is_written = write_outputs(outputs, console)
+    print_saved(files, "Plots", console)
+    return decide_exit_code(is_written)
 
 
 def draw_spreads(spreads: Spreads) -> bytes:
@@ -10939,7 +10866,10 @@ def measure_web(output_dir: str, console: Console) -> int:
     header = ["k", *next(iter(metrics.values()))]
     path = Path(output_dir, "web-metrics/web_metrics_results.json").as_posix()
     output = OutputFile(path, functools.partial(render_results, metrics))
-    return save_outputs([output], "Web metrics", console, render_text([Part("Web metrics", header, rows)]))
+    saved, is_written = write_outputs([output], console)
+    console.print(render_text([Part("Web metrics", header, rows)]))
+    print_saved(saved, "Web metrics", console)
+    return decide_exit_code(is_written)
 
 
 def measure_web_files(k: int, web: FileData, merged: FileData, problems: Problems) -> Spreads:
@@ -10948,8 +10878,9 @@ def measure_web_files(k: int, web: FileData, merged: FileData, problems: Problem
         counts.append(sum(result.relevance == "R" for result in row.web_docs.results))
     increases = []
     for query in parse_rows(MergedDocuments, merged, problems).values():
-        corpus = [document for document in query.merged if not document.is_from_web]
-        increases.append(divide(count_words(query.merged), count_words(corpus)))
+        counted = [len(document.content.split()) for document in query.merged]
+        is_known = [not document.is_from_web for document in query.merged]
+        increases.append(divide(sum(counted), sum(itertools.compress(counted, is_known))))
     columns: dict[str, Sequence[float | None]] = {
         "New Relevant Doc Count": counts,
         "Relevance Rate": [count / k for count in counts],
@@ -10964,18 +10895,6 @@ def measure_web_files(k: int, web: FileData, merged: FileData, problems: Problem
     return metrics
 
 
-def count_words(documents: Iterable[MergedDocument]) -> int:
-    return sum(len(document.content.split()) for document in documents)
-
-
-def save_outputs(outputs: Iterable[OutputFile], title: str, console: Console, text: str = "") -> int:
-    """Write files, print a text and what was written, and return the exit code."""
-    files, is_complete = write_outputs(outputs, console)
-    console.print(text)
-    print_saved(files, title, console)
-    return decide_exit_code(is_complete)
-
-
 # ------------------------------------------------------------------ 18. Predictions and drafts
 
 # In: questions and a corpus. Out: predictions by search, by a model or both, and gold questions drafted for
@@ -10984,18 +10903,6 @@ def save_outputs(outputs: Iterable[OutputFile], title: str, console: Console, te
 PROMPT_SHARE = 0.8  # of a minute's tokens that a prompt may take: token counts are estimates
 
 Sentences: TypeAlias = Mapping[str, str]  # ID -> text
-
-
-class WriteOptions(JudgeOptions):
-    group = ""
-    overwrite: bool = option(False, "replace files that exist")
-    repeats: int = 1
-    report: Sequence[str] = ()
-
-
-def check_path(path: str, options: WriteOptions) -> None:
-    if os.path.lexists(path) and not options.overwrite:
-        raise UsageError(f"{path} exists: --overwrite replaces it")
 
 
 def count_prompt_chars(prompt: str, model: str) -> float:
@@ -11016,13 +10923,10 @@ def list_left_out(path: str, failures: Mapping[str, str]) -> list[Message]:
 # -- Predictions
 
 PIPELINES = {"bm25": "", "llm": "answer", "rag": "cited_answer"}  # -> prompt; bm25 asks no model
-SYSTEM_NAMES = {"bm25": "simple", "llm": "strong"}  # other systems are named after their models
 TOP_SENTENCES = 3  # of the best document, which are the answer of bm25
 
-RetrievedRow: TypeAlias = dict[str, Any]  # of doc_id, score and rank
 
-
-class GenerateOptions(WriteOptions):
+class GenerateOptions(JudgeOptions):
     group = "predictions"
 
     split: str = option(
@@ -11033,10 +10937,9 @@ class GenerateOptions(WriteOptions):
     )
     system: str | None = option(None, "what the system is called")
     top_k: int = option(5, "documents to retrieve (default: 5)", metavar="N")
-
-    @property
-    def prompt(self) -> str:
-        return PIPELINES[self.pipeline]
+    overwrite: bool = option(False, "replace a file that exists")
+    repeats: int = 1
+    report: Sequence[str] = ()
 
     @property
     def journal_file(self) -> str:
@@ -11047,7 +10950,7 @@ class AskedItem(NamedTuple):
     """A question, what a search found for it, and the sentences of that which a model sees."""
 
     item: Item
-    retrieved: Sequence[RetrievedRow]
+    retrieved: Sequence[Fields]  # of doc_id, score and rank
     documents: Mapping[str, Sentences]  # those that were retrieved, best first
     sources: str  # as the prompt has them
     shown: Mapping[str, tuple[str, str]]  # name there -> (document ID, sentence ID)
@@ -11056,15 +10959,23 @@ class AskedItem(NamedTuple):
 def generate_predictions(options: GenerateOptions, console: Console) -> int:
     """Make baseline predictions: with a search alone (bm25), a model alone (llm), or both (rag)."""
     model = choose_model(options)
-    system = name_for_file(options.system or SYSTEM_NAMES.get(options.pipeline) or model)
+    usual_names = {"bm25": "simple", "llm": "strong"}  # others are named after their models
+    system = name_for_file(options.system or usual_names.get(options.pipeline, model))
     path = PREDICTIONS_FILE.format(split=Path(options.split).with_suffix(""), system=system)
-    check_path(path, options)
-    asked = read_asked(options, model)
-    assignment = assign_answering(asked, system, options)
+    if os.path.lexists(path) and not options.overwrite:
+        raise UsageError(f"{path} exists: --overwrite replaces it")
+    prompt = PIPELINES[options.pipeline]
+    asked = read_asked(options, count_prompt_chars(prompt, model) if prompt else 0)
+    requests = []
+    for position, row in enumerate(asked if prompt else ()):
+        texts = {"question": row.item.question, "sources": row.sources}
+        requests.append(Request(system, row.item.id, position, prompt, texts))
+    assignment = Assignment(lambda: requests, options, is_needed=True, activity="answering", noun="answers")
     if options.dry_run:
         return print_plan(assignment, console)
     with ask_model(assignment, console) as (outcomes, session):
-        rows, failures = collect_predictions(asked, system, options, outcomes, session)
+        replies = [outcomes.get(RequestId(system, position, prompt)) for position in range(len(asked))]
+        rows, failures = collect_predictions(asked, replies, options, session)
         content = rows if is_split(options.split) else list(rows.values())
         output = OutputFile(path, functools.partial(render_results, content))
         _, is_written = write_outputs([output] if rows else [], console)
@@ -11073,57 +10984,13 @@ def generate_predictions(options: GenerateOptions, console: Console) -> int:
     return decide_exit_code(is_written, session.is_complete, bool(rows), not failures)
 
 
-def read_asked(options: GenerateOptions, model: str) -> list[AskedItem]:
-    """Read the questions, search for documents, and choose what a model sees of these."""
+def read_asked(options: GenerateOptions, max_chars: float) -> list[AskedItem]:
+    """Read the questions, search for documents, and choose what a model sees of these.
+
+    The questions are those of a split, or of a dataset as `answers` reads it.
+    """
     problems: Problems = []
-    items = read_asked_items(options.split, problems)
-    corpus = read_corpus("*", problems) if options.pipeline != "llm" else {}
-    raise_problems(problems)
-    documents = {doc_id: number_sentences(document) for doc_id, document in corpus.items()}
-    texts = {doc_id: " ".join(sentences.values()) for doc_id, sentences in documents.items()}
-    retrieved = search_texts(texts, [item.question for item in items], options.top_k)
-    max_chars = count_prompt_chars(options.prompt, model) if options.prompt else 0
-    asked = []
-    for item, hits in zip(items, retrieved, strict=True):
-        found = {hit["doc_id"]: documents[hit["doc_id"]] for hit in hits}
-        asked.append(AskedItem(item, hits, found, *show_documents(found, max_chars)))
-    return asked
-
-
-def assign_answering(asked: Sequence[AskedItem], system: str, options: GenerateOptions) -> Assignment:
-    requests = []
-    for position, row in enumerate(asked if options.prompt else ()):
-        texts = {"question": row.item.question, "sources": row.sources}
-        requests.append(Request(system, row.item.id, position, options.prompt, texts))
-    return Assignment(lambda: requests, options, is_needed=True, activity="answering", noun="answers")
-
-
-def collect_predictions(
-    asked: Sequence[AskedItem], system: str, options: GenerateOptions, outcomes: Outcomes, session: Session
-) -> tuple[dict[str, Fields], dict[str, str]]:
-    """Return the predictions by question ID, and for each question without one the reason."""
-    rows: dict[str, Fields] = {}
-    failures = {}
-    for position, row in enumerate(asked):
-        outcome = outcomes.get(RequestId(system, position, options.prompt))
-        if isinstance(outcome, Failure):
-            failures[row.item.id] = outcome.reason
-            continue
-        if outcome is None:  # a search alone
-            answer = extract_answer(row)
-        else:
-            answer = {**read_answer(outcome, row), "model": session.model}
-        if not is_split(options.split):
-            rows[row.item.id] = build_item_row(row, answer)
-        else:
-            rows[row.item.id] = {"question": row.item.question, **answer}
-            if options.pipeline != "llm":
-                rows[row.item.id]["retrieved_docs"] = row.retrieved
-    return rows, failures
-
-
-def read_asked_items(path: str, problems: Problems) -> list[Item]:
-    """Return the questions of a split, or of a dataset as `answers` reads it."""
+    path = options.split
     if is_split(path):
         questions, source = read_questions(path, problems)
         path = source.file
@@ -11133,7 +11000,43 @@ def read_asked_items(path: str, problems: Problems) -> list[Item]:
     repeated = find_repeated(item.id for item in items)
     problems += [Problem(path, f"question ID occurs more than once: {name}") for name in repeated]
     problems += [Problem(path, f"{item.id} has no question") for item in items if not item.question]
-    return items
+    corpus = read_corpus("*", problems) if options.pipeline != "llm" else {}
+    raise_problems(problems)
+    documents: dict[str, Sentences] = {}
+    for doc_id, document in corpus.items():
+        parts = re.split(r"(?<=[.!?])\s+", document.text.strip())  # S1, S2, ... of a plain text
+        numbered = {f"S{number}": part for number, part in enumerate(parts, start=1) if part}
+        documents[doc_id] = numbered if document.sentences is None else document.sentences
+    texts = {doc_id: " ".join(sentences.values()) for doc_id, sentences in documents.items()}
+    retrieved = search_texts(texts, [item.question for item in items], options.top_k)
+    asked = []
+    for item, hits in zip(items, retrieved, strict=True):
+        found = {hit["doc_id"]: documents[hit["doc_id"]] for hit in hits}
+        asked.append(AskedItem(item, hits, found, *show_documents(found, max_chars)))
+    return asked
+
+
+def collect_predictions(
+    asked: Sequence[AskedItem],
+    replies: Sequence[Outcome | None],  # None: by a search alone
+    options: GenerateOptions,
+    session: Session,
+) -> tuple[dict[str, Fields], dict[str, str]]:
+    """Return the predictions by question ID, and for each question without one the reason."""
+    rows: dict[str, Fields] = {}
+    failures = {}
+    for row, reply in zip(asked, replies, strict=True):
+        if isinstance(reply, Failure):
+            failures[row.item.id] = reply.reason
+            continue
+        answer = {**read_answer(reply, row), "model": session.model} if reply else extract_answer(row)
+        if not is_split(options.split):
+            rows[row.item.id] = build_item_row(row, answer)
+        else:
+            rows[row.item.id] = {"question": row.item.question, **answer}
+            if options.pipeline != "llm":
+                rows[row.item.id]["retrieved_docs"] = row.retrieved
+    return rows, failures
 
 
 def extract_answer(asked: AskedItem) -> Fields:
@@ -11170,7 +11073,7 @@ def build_item_row(asked: AskedItem, answer: Fields) -> Fields:
         "id": item.id,
         "question": item.question,
         "expected_answer": item.gold,
-        "generated_answer": answer.pop("answer"),
+        "generated_answer": answer["answer"],
         "expected_options": item.accepted[1:],
         "category": item.category,
         "keywords": item.keywords,
@@ -11178,8 +11081,8 @@ def build_item_row(asked: AskedItem, answer: Fields) -> Fields:
         "sources": [hit["doc_id"] for hit in asked.retrieved],
         "context": [asked.documents[doc_id][sentence_id] for doc_id, sentence_id in asked.shown.values()],
     }
-    answer.pop("evidence_sentences", None)
-    return {name: value for name, value in row.items() if value} | answer
+    more = {name: value for name, value in answer.items() if name not in ("answer", "evidence_sentences")}
+    return {name: value for name, value in row.items() if value} | more
 
 
 def show_documents(
@@ -11200,17 +11103,9 @@ def show_documents(
     return "\n".join(lines), shown
 
 
-def number_sentences(document: Document) -> Sentences:
-    """Return a document's sentences; a plain text is split into S1, S2, ... after each ".", "!" and "?"."""
-    if document.sentences is not None:
-        return document.sentences
-    parts = re.split(r"(?<=[.!?])\s+", document.text.strip())
-    return {f"S{number}": part for number, part in enumerate(parts, start=1) if part}
-
-
-def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> list[list[RetrievedRow]]:
+def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> list[list[Fields]]:
     """Return the k best texts for each query by BM25, best first; texts without a word of it are left out."""
-    results: list[list[RetrievedRow]] = [[] for _ in queries]
+    results: list[list[Fields]] = [[] for _ in queries]
     if not texts:
         return results
     bm25s = import_optional("bm25s", "a search")
@@ -11249,31 +11144,47 @@ EDGE_CASES: Mapping[str, str] = {  # those kinds that are an edge_case_type -> q
     "false_premise": "analysis",
     UNANSWERABLE: "precise_fact_retrieval",
 }
-DEFAULT_KINDS = ("precise_fact_retrieval", "analysis", UNANSWERABLE)
 
 
-class DraftOptions(WriteOptions):
+class DraftOptions(JudgeOptions):
     group = "drafting"
     journal_file = "drafted_questions_judgements.jsonl"
 
     documents: str = option("*", "draft on these documents only, by ID or path", metavar="GLOB")
     per_document: int = option(3, "questions on each (default: 3)", metavar="N")
     kinds: Sequence[str] = option(
-        DEFAULT_KINDS, "what to ask, in turns", nargs="+", choices=DRAFT_TASKS, metavar="KIND"
+        ("precise_fact_retrieval", "analysis", UNANSWERABLE),
+        "what to ask, in turns",
+        nargs="+",
+        choices=DRAFT_TASKS,
+        metavar="KIND",
     )
     out: str = option("drafted_questions.jsonl", "the questions", metavar="FILE")
+    overwrite: bool = option(False, "replace a file that exists")
+    repeats: int = 1
+    report: Sequence[str] = ()
 
 
 def draft_questions(options: DraftOptions, console: Console) -> int:
     """Draft gold questions from the documents of the corpus. A person must review them."""
-    check_path(options.out, options)
+    if os.path.lexists(options.out) and not options.overwrite:
+        raise UsageError(f"{options.out} exists: --overwrite replaces it")
     documents, left_out = read_draft_documents(options)
     console.warn(*left_out)
-    assignment = assign_drafting(documents, options)
+    requests: list[Request] = []
+    count = options.per_document
+    for doc_id, sentences in documents.items():
+        texts = {"sentences": join_sentences(sentences), "count": str(count)}
+        for number in range(1, count + 1):
+            # A draft has a kind where an answer has a system.
+            kind = options.kinds[(number - 1) % len(options.kinds)]
+            more = {"task": DRAFT_TASKS[kind], "number": str(number)}
+            requests.append(Request(kind, doc_id, len(requests), "draft", texts | more, number))
+    assignment = Assignment(lambda: requests, options, is_needed=True, activity="drafting", noun="drafts")
     if options.dry_run:
         return print_plan(assignment, console)
     with ask_model(assignment, console) as (outcomes, session):
-        drafts, dropped, failures = collect_drafts(documents, assignment.list_requests(), outcomes, session)
+        drafts, dropped, failures = collect_drafts(documents, requests, outcomes, session)
         lines = [encode_json(draft) + b"\n" for draft in drafts.values()]
         output = OutputFile(options.out, lambda: lines)
         _, is_written = write_outputs([output] if drafts else [], console)
@@ -11301,20 +11212,6 @@ def read_draft_documents(options: DraftOptions) -> tuple[dict[str, Sentences], l
     if not documents:
         raise UsageError(text)
     return documents, [text] if left_out else []
-
-
-def assign_drafting(documents: Mapping[str, Sentences], options: DraftOptions) -> Assignment:
-    requests: list[Request] = []
-    count = options.per_document
-    for doc_id, sentences in documents.items():
-        document = join_sentences(sentences)
-        for number in range(1, count + 1):
-            kind = options.kinds[(number - 1) % len(options.kinds)]
-            texts = {"sentences": document, "task": DRAFT_TASKS[kind]}
-            texts |= {"number": str(number), "count": str(count)}
-            # A draft has a kind where an answer has a system.
-            requests.append(Request(kind, doc_id, len(requests), "draft", texts, number))
-    return Assignment(lambda: requests, options, is_needed=True, activity="drafting", noun="drafts")
 
 
 def collect_drafts(

@@ -229,9 +229,9 @@ def test_the_files_of_a_folder(project: Project) -> None:
     assert results["all"]["pairs"][0]["items"] == 9
     thirds = dict.fromkeys(("runs/s1", "run of s2"), pytest.approx(2 / 3))
     assert agreements(results) == {**thirds, "s3": 1.0, "bank": 1.0}
-    assert {"SOURCE: bank", "SOURCE: s3"} <= blocks(outcome.out).keys()
-    shown = [item["source"] for item in results["disagreements"]]
-    assert (results["items_apart"], shown) == (2, ["runs/s1"])
+    assert {"SOURCE: BANK", "SOURCE: S3"} <= blocks(outcome.out).keys()
+    assert results["items_apart"] == 2
+    assert [item["source"] for item in results["disagreements"]] == ["runs/s1"]
     _, results = agree(project, {}, "--eval-dir", "evals", "--samples", "-1")
     assert results["disagreements"] == []
 
@@ -575,7 +575,7 @@ def test_the_console_and_reports(project: Project) -> None:
     outcome, _ = agree(project, {"a": a, "b": b}, *options, people=[row(0, 1), row(1, 0)])
     assert (outcome.code, outcome.err) == (0, [])
     printed = blocks(outcome.out)
-    assert list(printed)[1:3] == ["ALL ITEMS", "COMPARED WITH PEOPLE: people"]
+    assert list(printed)[1:3] == ["ALL ITEMS", "COMPARED WITH PEOPLE: PEOPLE"]
     judges, items, people, disagreements, _ = printed.values()
     assert judges.startswith(JUDGES_TABLE)
     assert items.startswith(PAIRS_TABLE)
@@ -703,7 +703,7 @@ def compare_with(project: Project, people: Sequence[int | None], judge: Row | No
     outcome, results = agree(project, {"judge": judge or judged_eight()}, people=labels)
     assert (outcome.code, outcome.err) == (0, [])
     [found] = results["people"]["judges"]
-    return found, blocks(outcome.out)["COMPARED WITH PEOPLE: people"].splitlines()
+    return found, blocks(outcome.out)["COMPARED WITH PEOPLE: PEOPLE"].splitlines()
 
 
 def test_judge_and_people_by_hand(project: Project) -> None:
@@ -820,7 +820,7 @@ def test_each_criterion_is_a_group(project: Project) -> None:
     assert results["people"]["judges"][0]["accuracy"] == 2 / 8
     [judge_row] = results["criteria"]["polite"]["people"]["judges"]
     assert (judge_row["accuracy"], judge_row["ratings"]) == (1, 8)
-    assert "COMPARED WITH PEOPLE: people, by polite" in blocks(outcome.out)
+    assert "COMPARED WITH PEOPLE: PEOPLE, BY POLITE" in blocks(outcome.out)
     assert outcome.code == 3  # for a row by a criterion that no judge has
     assert mentions(outcome.err, "people.csv: ratings of items that no judge has", ": 1, e.g. a0")
 

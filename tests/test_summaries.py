@@ -145,6 +145,8 @@ def test_a_picture_needs_a_package(project: Project, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     problems = assert_refused(project, "summaries", "--plot", "a.json")
     assert mentions(problems, "error: --plot needs the package matplotlib: run ", "pip install matplotlib")
+    problems = assert_refused(project, "summaries", "--plot", "a.json", "--dry-run")
+    assert problems == ["error: --plot and --web-metrics ask no model: leave out --dry-run"]
 
 
 def test_no_results_file_is_overwritten(project: Project, serve: Serve) -> None:

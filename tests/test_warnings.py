@@ -324,17 +324,15 @@ def test_the_first_retrieved_documents_are_those_of_the_best_ranks(project: Proj
     assert outcome.results["strong"]["retrieval"]["recall_at_1"] == 1
 
 
-def test_of_many_kinds_of_warning_ten_are_shown(project: Project) -> None:
+def test_of_many_misspelt_fields_ten_are_shown(project: Project) -> None:
     """What is blank is told before what fields may be meant; no text of others is long."""
     odd = {f"{'_' * n}answer": "x" for n in range(1, 21)}
     rows = {"q001": {"retrieved_docs": ["d1"], **odd}, "q002": {"answers" + "_" * 500: "It is."}}
     outcome = grade(project, [*ASKED, question("d3")], {**rows, "q003": {}, "q" * 90_000: {}})
     lines = warnings(outcome)
-    assert len(lines) == 11
     assert mentions(lines[:3], "all answers are blank")
-    assert lines[-1] == f"warning: {STRONG}: kinds of warning that are not shown: 13"
+    assert sum("with the unknown field" in line for line in lines) == 10
     assert max(map(len, outcome.err)) < 500
-    assert len(outcome.results["strong"]["run"]["warnings"]) == 11
 
 
 def test_warning_about_questions_is_printed_once(project: Project) -> None:
