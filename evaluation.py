@@ -3076,38 +3076,37 @@ def read_own_criteria(
 
 # -- Untrusted texts
 
-# Of Unicode: control and format characters, halves of characters, and line separators.
-INVISIBLE_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
-INVISIBLE_NAMES = "VARIATION SELECTOR|GRAPHEME JOINER|HANGUL .*FILLER|VOWEL INHERENT|PATTERN BLANK"
-# A joiner between two characters beyond ASCII, and a selector after one or in a keycap, shape a word, as in
-# Persian, or an emoji. Everywhere else they can only hide something, as all else that nobody sees.
-SHAPING = "\ufe0f?[\u200c\u200d](?=[^\x00-\x7f])|[\ufe0e\ufe0f]"
-KEYCAP = "(?<=[0-9#*])\ufe0f(?=\u20e3)"
+# Control, format and surrogate characters (Unicode Cc, Cf, Cs) and line separators, but not newline and tab;
+# then characters that look blank.
+INVISIBLE_CHARS = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u200e\u200f"
+    "\u2028\u2029\u2065\u206a-\u206f\ud800-\udfff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\u115f\u1160\u3164\uffa0\u2800"
+)
+HIDDEN_CHARS = (  # that are of no use but to hide text
+    "\u034f\u17b4\u17b5\u180b-\u180f\u200b\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufff0-\ufff8"
+    "\U000e0000-\U000e0080\U000e0100-\U000e01ef"
+)
+# Variation selectors vary nothing after ASCII, but for a keycap, and after each other; the first 14 only
+# letters and mathematical signs.
+VARIATIONS = (
+    "(?<![^\x00-\x7f\ufe00-\ufe0f])[\ufe00-\ufe0f](?!(?<=[0-9#*]\ufe0f)\u20e3)"
+    "|(?<![\\w\u2200-\u22ff\u2a00-\u2aff])[\ufe00-\ufe0d]"
+)
+# Joiners belong to Persian or Indic words and to emoji, and to no text in ASCII.
+JOINERS = "(?<![^\x00-\x7f\u200b-\u200f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u200b-\u200f])"
+HIDDEN = f"[{HIDDEN_CHARS}]|{VARIATIONS}"  # an answer with any of it is flagged
+SUSPICIOUS = f"[{INVISIBLE_CHARS}{HIDDEN_CHARS}\u200c\u200d\ufe00-\ufe0f]"  # looked for first: it is fast
+INVISIBLE = f"(?={SUSPICIOUS})(?:[{INVISIBLE_CHARS}]|{HIDDEN}|{JOINERS})"
 DELIMITER = r"(?i)\[[^\n\[]{0,200}?\b(?:question|reference|answer|end)\s*\]"
 ROUND_BRACKETS = str.maketrans("[]", "()")
 
 
-@functools.cache
-def is_invisible(character: str) -> bool:
-    if character in "\n\t":
-        return False
-    name = unicodedata.name(character, "")
-    return unicodedata.category(character) in INVISIBLE_CATEGORIES or bool(re.search(INVISIBLE_NAMES, name))
-
-
-def replace_invisible(text: str, replace: Callable[[str], str]) -> str:
-    """Replace each character that people cannot see, but that a model or a console may obey."""
+def remove_invisible(text: str) -> str:
+    """Remove the characters that people cannot see, but that a model or a console may obey."""
     if text.isascii() and text.isprintable():
         return text
-    found = re.escape("".join(filter(is_invisible, sorted(set(text)))))
-    if not found:
-        return text
-    pattern = f"(?<=[^\x00-\x7f{found}])(?:{SHAPING})|{KEYCAP}|([{found}])"
-    return re.sub(pattern, lambda match: replace(match[1]) if match[1] else match[0], text)
-
-
-def remove_invisible(text: str) -> str:
-    return replace_invisible(text, lambda _: "")
+    return re.sub(INVISIBLE, "", text)
 
 
 def is_blank(text: str) -> bool:
@@ -3268,7 +3267,6 @@ FLAG_PATTERNS = {
         | \b(?:ignore|disregard|forget)\b[^.!?\n]{0,80}\b(?:above|previous|instructions?|rubric|prompt)\b
         | \byou\ are\ (?:now\ )?(?:a|the)\ (?:grader|judge)\b""",
 }
-USUAL_INVISIBLE = "\xad\u200e\u200f"  # hyphens and directions, as word processors write them
 
 
 def find_flags(answer: str, *allowed: str) -> list[str]:
@@ -3281,8 +3279,7 @@ def find_flags(answer: str, *allowed: str) -> list[str]:
     for flag, pattern in FLAG_PATTERNS.items():
         if any(fold_text(match.group()) not in known for match in re.finditer(pattern, text)):
             flags.append(flag)
-    removed = {*judged} - {*visible} - {*USUAL_INVISIBLE}
-    if any(unicodedata.category(character) != "Cc" for character in removed):
+    if visible != judged and re.search(HIDDEN, judged):
         flags.append("zero-width")
     if len(answer) > MAX_ANSWER_CHARS:
         flags.append("cut-off")
@@ -4521,7 +4518,7 @@ def render_title(title: str) -> str:
 def escape_console(text: str) -> str:
     """Return text on one line, with escapes for what nobody sees and what controls a console."""
     line = re.sub(r"[\r\n\t\v\f\u0085\u2028\u2029]+", " ", text)
-    return replace_invisible(line, lambda character: character.encode("unicode_escape").decode())
+    return re.sub(INVISIBLE, lambda match: match[0].encode("unicode_escape").decode(), line)
 
 
 def render_text_table(part: Part) -> str:
