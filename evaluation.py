@@ -141,18 +141,14 @@ __all__ = [
     "Prediction",
     "Question",
     "Results",
-    "bootstrap_interval",
     "citation_scores",
-    "cohen_kappa",
     "cover_at_k",
     "evidence_score",
     "exact_match",
-    "fleiss_kappa",
     "grade",
     "grade_answers",
     "krippendorff_alpha",
     "main",
-    "paired_test",
     "recall_at_k",
     "token_f1",
 ]
@@ -1769,28 +1765,6 @@ def summarize_values(values: Sequence[float]) -> Description:
 # -- Intervals
 
 
-def bootstrap_interval(values: Values, clusters: Clusters = None, *, seed: int = 0) -> Interval | None:
-    """Return the expanded percentile interval of a mean, resampling clusters with replacement.
-
-    The percentiles are widened for few clusters: tail = Phi(-sqrt(n / (n - 1)) t), with Student's t of n - 1
-    degrees of freedom (Hesterberg 2015). If nearly all clusters are alike (nine hits in ten) the interval is
-    too narrow: see compute_mean_interval.
-
-    Args:
-        values: shape (n,), one value per item.
-        clusters: shape (n,), any IDs; None if every item is its own cluster.
-        seed: of the random bytes; the same seed gives the same interval everywhere.
-
-    Returns:
-        (low, high), or None for fewer than MIN_CLUSTERS clusters.
-
-    >>> bootstrap_interval([1, 0, 1, 0, 1, 0, 1, 0, 1, 0], clusters="aabbccddee")
-    Interval(low=0.5, high=0.5)
-    """
-    sums = make_sample(values, clusters).sum_clusters()
-    return bootstrap_statistic(sums, divide_by_sizes, seed)
-
-
 def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Interval | None:
     """Return the interval of the mean of values on a scale; None for fewer than MIN_CLUSTERS clusters."""
     if math.isinf(highest - lowest):  # a bootstrap interval, unless all values are shares from 0 to 1
@@ -1867,11 +1841,14 @@ def divide_by_sizes(totals: Array) -> Array:
     return np.asarray(totals[:, 0] / totals[:, 1])
 
 
-def bootstrap_statistic(sums: Array, compute: Callable[[Array], Array], seed: int = 0) -> Interval | None:
-    """Return the `bootstrap_interval` of a statistic of sums over items, shape (n_clusters, n_sums).
+def bootstrap_statistic(sums: Array, compute: Callable[[Array], Array]) -> Interval | None:
+    """Return the expanded percentile interval of a statistic, resampling clusters with replacement.
 
-    `compute` maps the sums of many resamples, shape (n, n_sums), to their statistics, NaN for a resample that
-    has none. There is no interval for fewer than MIN_CLUSTERS clusters, and if most resamples have none.
+    `sums` are over the items of each cluster, shape (n_clusters, n_sums). `compute` maps the sums of many
+    resamples, shape (n, n_sums), to their statistics, NaN for a resample that has none. The percentiles are
+    widened for few clusters: tail = Phi(-sqrt(n / (n - 1)) t), with Student's t of n - 1 degrees of freedom
+    (Hesterberg 2015). There is no interval for fewer than MIN_CLUSTERS clusters, and if most resamples have
+    none. If nearly all clusters are alike it is too narrow: see compute_mean_interval.
     """
     if len(sums) < MIN_CLUSTERS:
         return None
@@ -1879,7 +1856,7 @@ def bootstrap_statistic(sums: Array, compute: Callable[[Array], Array], seed: in
     grouped = np.stack([sums[row::MAX_CLUSTERS].sum(axis=0) for row in range(n_clusters)])
     t = compute_t_quantile((1 + CONFIDENCE) / 2, n_clusters - 1)
     tail = statistics.NormalDist().cdf(-math.sqrt(n_clusters / (n_clusters - 1)) * t)
-    resampled = np.sort(compute(resample_clusters(n_clusters, seed) @ grouped))
+    resampled = np.sort(compute(resample_clusters(n_clusters) @ grouped))
     known = resampled[~np.isnan(resampled)]
     if 2 * len(known) <= len(resampled):
         return None
@@ -1889,10 +1866,10 @@ def bootstrap_statistic(sums: Array, compute: Callable[[Array], Array], seed: in
 
 
 @functools.lru_cache(maxsize=8)
-def resample_clusters(n_clusters: int, seed: int) -> Array:
+def resample_clusters(n_clusters: int) -> Array:
     """Return how often each resample (a row) has each cluster. Many clusters get fewer resamples."""
     resamples = min(RESAMPLES, MAX_RESAMPLED_CELLS // n_clusters)
-    noise = hashlib.shake_128(f"resample {seed}".encode()).digest(4 * resamples * n_clusters)
+    noise = hashlib.shake_128(b"resample 0").digest(4 * resamples * n_clusters)
     cells = (np.frombuffer(noise, "<u4") % n_clusters).astype(np.intp).reshape(resamples, n_clusters)
     cells += np.arange(0, cells.size, n_clusters)[:, np.newaxis]
     return np.bincount(cells.ravel(), minlength=cells.size).reshape(cells.shape).astype(np.float64)
@@ -1923,29 +1900,6 @@ def compute_t_quantile(p: float, df: float) -> float:
 # -- Tests
 
 
-def paired_test(
-    a: Values, b: Values, clusters: Clusters = None, *, resamples: int = RESAMPLES, seed: int = 0
-) -> float:
-    """Return the p of the mean of a - b, by sign flips of whole clusters.
-
-    If two systems are equal, each cluster's differences might as well have the other sign, all together. p is
-    the share of sign flips whose absolute sum is at least the observed one: of all 2^clusters if these are at
-    most `resamples`, else (b + 1) / (n + 1) of n random ones (Phipson & Smyth 2010).
-
-    Args:
-        a, b: shape (n,), the values of the same items.
-        clusters, resamples, seed: as in `bootstrap_interval`; the resamples are sign flips.
-
-    Returns:
-        p from 0 to 1; 1.0 for no values.
-
-    >>> paired_test([2, 3, 4, 5], [1, 1, 1, 1])
-    0.125
-    """
-    sample = make_sample([x - y for x, y in zip(a, b, strict=True)], clusters).renumber()
-    return float(compute_p_values([sample], resamples=resamples, seed=seed).p[0])
-
-
 class PValues(NamedTuple):
     """The p of each sample alone, and adjusted for all samples that are tested together."""
 
@@ -1958,17 +1912,16 @@ def compute_p_values(
     *,
     is_one_sided: bool = False,
     is_stepwise: bool = False,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> PValues:
     """Test whether the mean of each sample of differences is 0, or on one side not below 0, all together.
 
     A sample's z is its sum, divided by the root of the sum of its squared sums by cluster, which no flip
-    changes. p is the share of sign flips of whole clusters with a z at least as extreme as the sample's. The
-    adjusted p is the share of flips whose most extreme z of all samples is (Westfall & Young 1993): the more
-    alike samples are, the less it exceeds p. Stepwise, samples that are more extreme are left out of this,
-    as they have been rejected before; then an adjusted p is at least that of the sample before. A sample
-    whose sums are all 0 has p 1 and does not count.
+    changes. p is the share of sign flips of whole clusters with a z at least as extreme as the sample's: of
+    all 2^clusters if these are at most RESAMPLES, else (b + 1) / (n + 1) of n random ones (Phipson & Smyth
+    2010). The adjusted p is the share of flips whose most extreme z of all samples is (Westfall & Young
+    1993): the more alike samples are, the less it exceeds p. Stepwise, samples that are more extreme are left
+    out of this, as they have been rejected before; then an adjusted p is at least that of the sample before.
+    A sample whose sums are all 0 has p 1 and does not count.
     """
     orient = np.negative if is_one_sided else np.abs
     sums = [standardize_sums(sample) for sample in samples]
@@ -1979,7 +1932,7 @@ def compute_p_values(
     rows = np.zeros((len(order), max(map(len, sums), default=0)))
     for row, position in zip(rows, order, strict=True):
         row[: len(sums[position])] = sums[position]
-    flips = draw_flips(rows.shape[1], resamples, seed)
+    flips = draw_flips(rows.shape[1])
     hits, joint_hits = np.zeros((2, len(order)))
     for first in range(0, len(flips), FLIPS_AT_A_TIME):
         block = flips[first : first + FLIPS_AT_A_TIME]
@@ -2006,13 +1959,13 @@ def standardize_sums(sample: Sample) -> Array:
 
 
 @functools.lru_cache(maxsize=2)
-def draw_flips(n_clusters: int, resamples: int, seed: int) -> Array:
+def draw_flips(n_clusters: int) -> Array:
     """Return sign flips of clusters, each a row of packed bits: all, or none flipped and random ones."""
-    if n_clusters < resamples.bit_length():
+    if n_clusters < RESAMPLES.bit_length():
         return np.arange(2**n_clusters, dtype="<u4").view(np.uint8).reshape(-1, 4)
     width = -(-n_clusters // 8)
-    noise = hashlib.shake_128(f"flip {seed}".encode()).digest(resamples * width)
-    packed = np.frombuffer(noise, np.uint8).reshape(resamples, width)
+    noise = hashlib.shake_128(b"flip 0").digest(RESAMPLES * width)
+    packed = np.frombuffer(noise, np.uint8).reshape(RESAMPLES, width)
     return np.concatenate([np.full((1, width), 255, np.uint8), packed])
 
 
@@ -2029,24 +1982,7 @@ def compute_correlation(x: Array, y: Array) -> float | None:
 # Every coefficient is 1 - observed / expected disagreement, computed from a table of how often one rater gave
 # a value (row) where another gave a value (column).
 
-DISTANCE_POWERS = {"nominal": 0, "linear": 1, "ordinal": 2, "interval": 2, "quadratic": 2}
-
-
-def cohen_kappa(a: Sequence[Any], b: Sequence[Any], weights: str | None = None) -> float | None:
-    """Return Cohen's kappa of two raters: 1 - observed / expected disagreement (Cohen 1960, 1968).
-
-    Args:
-        a, b: shape (n,), the ratings of the same items.
-        weights: None counts each disagreement 1, "linear" |x - y|, "quadratic" (x - y)^2.
-
-    Returns:
-        From -1 to 1, 0 for chance agreement. None for no items, and if both gave one same value only.
-
-    >>> cohen_kappa([1, 1, 2, 2], [1, 1, 2, 1])
-    0.5
-    """
-    tables, values = count_pairs(zip(a, b, strict=True))
-    return compute_coefficient(tables, values, weights or "nominal")
+DISTANCE_POWERS = {"nominal": 0, "ordinal": 2, "interval": 2, "quadratic": 2}
 
 
 def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: str = "nominal") -> float | None:
@@ -2064,30 +2000,6 @@ def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: str = "nominal")
     """
     tables, values = count_pairs(zip(*ratings, strict=True), both_orders=True)
     return compute_coefficient(tables, values, level, correction=1)
-
-
-def fleiss_kappa(counts: Sequence[Sequence[int]]) -> float | None:
-    """Return Fleiss' kappa of raters who all rated the same items (Fleiss 1971).
-
-    Args:
-        counts: shape (n_items, n_categories), how many raters chose each category for each item.
-
-    Returns:
-        At most 1, 0 for chance agreement. None for no items, for fewer than two raters, and if only one
-        category was chosen.
-
-    >>> fleiss_kappa([[2, 0], [0, 2], [2, 0], [0, 2], [2, 0], [0, 2], [1, 1], [1, 1]])
-    0.5
-    """
-    sizes = {int(sum(row)) for row in counts}
-    if len(sizes) > 1:
-        raise ValueError(f"items differ in their number of raters: {sorted(sizes)}")
-    n_raters = max(sizes, default=0)
-    if n_raters < 2:
-        return None
-    matrix = np.array(counts, np.float64)
-    table = (matrix.T @ matrix - np.diag(matrix.sum(axis=0))) / (n_raters - 1)
-    return compute_coefficient(table.reshape(1, -1), range(len(table)), "nominal")
 
 
 def count_pairs(
@@ -10889,7 +10801,8 @@ def measure_spread(column: Sequence[float | None], clusters: Clusters = None) ->
     """Describe scores: q2 is the median, q4 the maximum."""
     values = [value for value in column if value is not None]
     spread: Spread = msgspec.structs.asdict(summarize_values(values))
-    interval = bootstrap_interval(np.array(column, np.float64), clusters)  # None becomes NaN: left out
+    sample = make_sample(np.array(column, np.float64), clusters)  # None becomes NaN: left out
+    interval = bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
     low, high = interval or (None, None)
     spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"]}
     spread |= {"ci_95_lower": low, "ci_95_upper": high}
