@@ -187,7 +187,7 @@ RUBRIC_LEVELS = ("1", "2", "3", "4", "5")
 
 CONFIDENCE = 0.95
 MIN_CLUSTERS = 5  # with fewer documents an interval is not credible
-UNSEEN_VARIANCE = 0.02  # `add_ends` adds it for each score equal to the most common one
+UNSEEN_VARIANCE = 0.02  # `compute_mean_interval` adds it for each score equal to the most common one
 UNSEEN_BETWEEN = 0.1  # and this to the variance within and between clusters
 RESAMPLES = 10_000  # of a bootstrap, and random sign flips
 MAX_RESAMPLED_CELLS = 2_000_000  # clusters x resamples; many clusters need fewer resamples
@@ -1367,10 +1367,7 @@ def recall_at_k(retrieved_ids: Sequence[str], gold_ids: Collection[str], k: int)
     >>> recall_at_k(["d3", "d1", "d2"], ["d1", "d9"], k=2)
     0.5
     """
-    if isinstance(retrieved_ids, str):
-        raise TypeError("retrieved_ids: expected a list of IDs, got a string")
-    gold = collect_ids(gold_ids)
-    return len(gold.intersection(retrieved_ids[: max(k, 0)])) / len(gold) if gold else 0.0
+    return cover_at_k(retrieved_ids[: max(k, 0)], gold_ids)
 
 
 def collect_ids(ids: Iterable[H]) -> set[H]:
@@ -1458,16 +1455,6 @@ def collect_words(sentence_ids: Iterable[str], sentences: Mapping[str, str]) -> 
         text = unicodedata.normalize("NFC", sentences.get(sentence_id, ""))
         words.update(text.lower().split())
     return words
-
-
-def normalize_score(score: F) -> F:
-    """Return a rubric score, 0 (failed) or 1 to 5, as a share of the highest: a = A / 5."""
-    return score / TOP_SCORE
-
-
-def combine_scores(answer: F, evidence: F) -> F:
-    """Return c = lambda a + (1 - lambda) e, for an answer and an evidence score from 0 to 1."""
-    return ANSWER_WEIGHT * answer + (1 - ANSWER_WEIGHT) * evidence
 
 
 def find_nearest_level(score: float) -> int:
@@ -1592,11 +1579,10 @@ def token_f1(gold: str | Iterable[str], predicted: str) -> float:
     return best
 
 
-def normalize_formula(text: str) -> str:
-    return "".join(text.translate(FORMULA_SIGNS).lower().split())
-
-
-NORMALIZERS: Mapping[str, Callable[[str], str]] = {"text": normalize_text, "formula": normalize_formula}
+NORMALIZERS: Mapping[str, Callable[[str], str]] = {
+    "text": normalize_text,
+    "formula": lambda text: "".join(text.translate(FORMULA_SIGNS).lower().split()),
+}
 
 
 def contains_keyword(keywords: Iterable[str], predicted: str) -> bool:
@@ -1620,28 +1606,18 @@ def drop_punctuation(text: str) -> str:
     return " ".join(words or text.split())
 
 
-class Classification(msgspec.Struct, frozen=True):
-    """Accuracy, precision, recall and F1 of yes and no, each from 0 to 1; None if undefined."""
-
-    accuracy: float | None
-    precision: float | None
-    recall: float | None
-    f1: float | None
-
-
-def classify(truth: Iterable[bool], predicted: Iterable[bool]) -> Classification:
-    """Return (TP + TN) / n, TP / (TP + FP), TP / (TP + FN) and 2 TP / (2 TP + FP + FN)."""
+def classify(truth: Iterable[bool], predicted: Iterable[bool]) -> dict[str, float | None]:
+    """Return accuracy, precision, recall and F1 of yes and no, each from 0 to 1; None if undefined."""
     counts = Counter(zip(map(bool, truth), map(bool, predicted), strict=True))
     tp = counts[True, True]
-    tn = counts[False, False]
     fp = counts[False, True]
     fn = counts[True, False]
-    return Classification(
-        accuracy=divide(tp + tn, tp + tn + fp + fn),
-        precision=divide(tp, tp + fp),
-        recall=divide(tp, tp + fn),
-        f1=divide(2 * tp, 2 * tp + fp + fn),
-    )
+    return {
+        "accuracy": divide(tp + counts[False, False], counts.total()),
+        "precision": divide(tp, tp + fp),
+        "recall": divide(tp, tp + fn),
+        "f1": divide(2 * tp, 2 * tp + fp + fn),
+    }
 
 
 def divide(part: float, whole: float) -> float | None:
@@ -1704,11 +1680,6 @@ class Sample(NamedTuple):
         """Return other values of the same items, without the items that have none (NaN)."""
         return self._replace(values=values).select(~np.isnan(values))
 
-    def renumber(self) -> Sample:
-        """Return the items with numbers that only clusters with items have, in the same order."""
-        _, numbers = np.unique(self.clusters, return_inverse=True)
-        return self._replace(clusters=numbers)
-
     def sum_clusters(self) -> Array:
         """Return the sum and the size of each cluster that has items, in the order of their numbers."""
         sizes = np.bincount(self.clusters)
@@ -1741,66 +1712,53 @@ def compute_average(values: Values) -> float | None:
     return math.fsum(values) / len(values) if len(values) else None
 
 
-class Description(msgspec.Struct):
-    """Summary statistics of some values. `std` has n - 1 in the denominator."""
-
-    mean: float | None = None
-    median: float | None = None
-    std: float | None = None
-    min: float | None = None
-    q1: float | None = None
-    q3: float | None = None
-    max: float | None = None
-
-
-def summarize_values(values: Sequence[float]) -> Description:
+def summarize_values(values: Sequence[float]) -> dict[str, float | None]:
+    """Return summary statistics, each None for no values. `std` has n - 1 in the denominator."""
     if not values:
-        return Description()
-    std = statistics.stdev(values) if len(values) > 1 else None
+        return dict.fromkeys(("mean", "median", "std", "min", "q1", "q3", "max"))
     q1, q3 = np.quantile(values, (0.25, 0.75)).tolist()
-    median = float(statistics.median(values))
-    return Description(compute_average(values), median, std, min(values), q1, q3, max(values))
+    return {
+        "mean": compute_average(values),
+        "median": float(statistics.median(values)),
+        "std": statistics.stdev(values) if len(values) > 1 else None,
+        "min": min(values),
+        "q1": q1,
+        "q3": q3,
+        "max": max(values),
+    }
 
 
 # -- Intervals
 
 
 def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Interval | None:
-    """Return the interval of the mean of values on a scale; None for fewer than MIN_CLUSTERS clusters."""
-    if math.isinf(highest - lowest):  # a bootstrap interval, unless all values are shares from 0 to 1
-        if sample.values.min() < 0 or sample.values.max() > 1:
-            return bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
-        return compute_mean_interval(sample, 0, 1)
-    scores = sample._replace(values=np.clip(sample.values, lowest, highest))
-    g = len(scores.sum_clusters())
-    if g < MIN_CLUSTERS:
-        return None
-    deviations = scores._replace(values=scores.values - scores.mean)
-    between = g / (g - 1) * float((deviations.sum_clusters()[:, 0] ** 2).sum())
-    return add_ends(scores.mean, deviations, between, g - 1, (lowest, highest))
-
-
-def add_ends(average: float, deviations: Sample, between: float, df: float, bounds: ScoreRange) -> Interval:
-    """Return the t interval of a mean within bounds, with a few observations added at both ends.
+    """Return the t interval of the mean of values on a scale, with a few observations added at both ends.
 
     Agresti and Coull (1998) add z^2 / 2 hits and as many misses to independent hits. Here these count less
     where the variance is smaller than the largest that the mean allows, p (1 - p), and more by the design
     effect: how much more clusters vary than they would if their values were independent, at most as if those
     of a cluster were equal. Where nearly all scores are equal others may be missing by chance: what both rest
-    on is taken for a little larger (UNSEEN_VARIANCE, UNSEEN_BETWEEN).
-
-    `between` is the sum of squares of the clusters' sums of deviations, with the factor g / (g - 1).
+    on is taken for a little larger (UNSEEN_VARIANCE, UNSEEN_BETWEEN). None for fewer than MIN_CLUSTERS.
     """
-    lowest, highest = bounds
+    if math.isinf(highest - lowest):  # a bootstrap interval, unless all values are shares from 0 to 1
+        if sample.values.min() < 0 or sample.values.max() > 1:
+            return bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
+        return compute_mean_interval(sample, 0, 1)
+    scores = sample._replace(values=np.clip(sample.values, lowest, highest))
+    average = scores.mean
+    sums, sizes = scores._replace(values=scores.values - average).sum_clusters().T
+    g = len(sums)
+    if g < MIN_CLUSTERS:
+        return None
+    # From here on all is on a scale from 0 to 1.
     width = highest - lowest
-    average = (average - lowest) / width  # From here on all is on a scale from 0 to 1.
-    deviations = deviations.scale(1 / width)
-    between /= width**2
-    sizes = deviations.sum_clusters()[:, 1]
-    n = int(sizes.sum())
-    _, counts = np.unique(deviations.values.round(9), return_counts=True)
+    deviations = (scores.values - average) * (1 / width)
+    average = (average - lowest) / width
+    between = g / (g - 1) * float((sums**2).sum()) / width**2
+    n = sample.n
+    _, counts = np.unique(deviations.round(9), return_counts=True)
     unseen = UNSEEN_VARIANCE * int(counts.max())
-    squares = float((deviations.values**2).sum())
+    squares = float((deviations**2).sum())
     alike = float((sizes**2).sum()) / n  # the design effect if the values of a cluster are equal
     spread = min((squares + unseen) / (n * average * (1 - average) + unseen), 1)
     effect = min(max((between + UNSEEN_BETWEEN * alike) / (squares + UNSEEN_BETWEEN), 1), alike)
@@ -1808,7 +1766,7 @@ def add_ends(average: float, deviations: Sample, between: float, df: float, boun
     added = spread * effect * z**2 / 2
     center = (n * average + added) / (n + 2 * added)
     variance = between + added * effect * (center**2 + (1 - center) ** 2)
-    margin = compute_t_quantile((1 + CONFIDENCE) / 2, df) * math.sqrt(variance) / (n + 2 * added)
+    margin = compute_t_quantile((1 + CONFIDENCE) / 2, g - 1) * math.sqrt(variance) / (n + 2 * added)
     low = lowest + max(center - margin, 0.0) * width
     return round_interval(low, lowest + min(center + margin, 1.0) * width)
 
@@ -1900,20 +1858,15 @@ def compute_t_quantile(p: float, df: float) -> float:
 # -- Tests
 
 
-class PValues(NamedTuple):
-    """The p of each sample alone, and adjusted for all samples that are tested together."""
-
-    p: Array
-    p_adjusted: Array
-
-
 def compute_p_values(
     samples: Iterable[Sample],
     *,
     is_one_sided: bool = False,
     is_stepwise: bool = False,
-) -> PValues:
+) -> tuple[Array, Array]:
     """Test whether the mean of each sample of differences is 0, or on one side not below 0, all together.
+
+    Returns the p of each sample alone, and the p that is adjusted for all that are tested together.
 
     A sample's z is its sum, divided by the root of the sum of its squared sums by cluster, which no flip
     changes. p is the share of sign flips of whole clusters with a z at least as extreme as the sample's: of
@@ -1924,7 +1877,11 @@ def compute_p_values(
     A sample whose sums are all 0 has p 1 and does not count.
     """
     orient = np.negative if is_one_sided else np.abs
-    sums = [standardize_sums(sample) for sample in samples]
+    sums = []
+    for sample in samples:
+        totals: Array = np.bincount(sample.clusters % MAX_CLUSTERS, sample.values)  # Many are grouped.
+        root = math.sqrt(float((totals**2).sum()))
+        sums.append(totals / root if root >= 1e-12 else np.zeros_like(totals))
     # Subtracting a little keeps z equal that differ only in rounding.
     extremes = np.array([orient(row.sum()) - 1e-9 if row.any() else -np.inf for row in sums])
     order = np.argsort(extremes, kind="stable")[np.count_nonzero(np.isinf(extremes)) :]
@@ -1945,17 +1902,10 @@ def compute_p_values(
         joint_hits += (limits <= (z if is_stepwise else z[-1:]).T).sum(axis=0)
     if is_stepwise:
         joint_hits = np.maximum.accumulate(joint_hits[::-1])[::-1]
-    tested = PValues(np.ones(len(sums)), np.ones(len(sums)))
-    tested.p[order] = hits / len(flips)
-    tested.p_adjusted[order] = joint_hits / len(flips)
-    return tested
-
-
-def standardize_sums(sample: Sample) -> Array:
-    """Return a sample's sums by cluster, divided by the root of the sum of their squares; else they are 0."""
-    sums = np.bincount(sample.clusters % MAX_CLUSTERS, sample.values)  # Many clusters are grouped.
-    root = math.sqrt(float((sums**2).sum()))
-    return sums / root if root >= 1e-12 else np.zeros_like(sums)
+    p, p_adjusted = np.ones((2, len(sums)))
+    p[order] = hits / len(flips)
+    p_adjusted[order] = joint_hits / len(flips)
+    return p, p_adjusted
 
 
 @functools.lru_cache(maxsize=2)
@@ -2302,7 +2252,9 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
         # Clusters without the measure are not flipped: the fewer there are, the sooner all flips are tried.
         columns = np.array([scores.values[measure.name] for scores in systems.values()])
         has_score = ~np.isnan(columns).all(axis=0)
-        items = table.items.select(has_score).renumber()
+        items = table.items.select(has_score)
+        _, numbers = np.unique(items.clusters, return_inverse=True)
+        items = items._replace(clusters=numbers)
         named = dict(zip(systems, columns[:, has_score], strict=True))
         pairs = []
         for system, other in itertools.combinations(systems, 2):
@@ -2320,7 +2272,7 @@ def test_pairs(pairs: Sequence[Pair], *, is_one_sided: bool) -> list[Difference]
     """Measure all differences, and test them together: whether there is one, or only whether it is a drop."""
     gains = (pair.subtract().scale(pair.measure.direction) for pair in pairs if not pair.obstacle)
     tested = compute_p_values(gains, is_one_sided=is_one_sided, is_stepwise=not is_one_sided)
-    p_values = zip(tested.p.tolist(), tested.p_adjusted.tolist(), strict=True)
+    p_values = zip(*(column.tolist() for column in tested), strict=True)
     differences = []
     for pair in pairs:
         row = measure_difference(pair)
@@ -2700,16 +2652,6 @@ class Failure(msgspec.Struct):
 Outcome: TypeAlias = Judgement | Failure
 
 
-def average_repeats(judgements: Sequence[Judgement]) -> Judgement:
-    """Return the mean of the judgements of an answer, with the reason of the score that is nearest to it."""
-    score = average([judgement.score for judgement in judgements])
-    scores = {}
-    for name in judgements[0].scores:
-        scores[name] = average([judgement.scores[name] for judgement in judgements])
-    nearest = min(judgements, key=lambda judgement: abs(judgement.score - score))
-    return msgspec.structs.replace(nearest, score=score, scores=scores, repeats=judgements)
-
-
 def average(scores: Sequence[float]) -> float:
     """Return the mean of some scores. That of equal ones is this score, whole if it is."""
     return scores[0] if len(set(scores)) == 1 else math.fsum(scores) / len(scores)
@@ -2780,7 +2722,15 @@ def collect_outcomes(answered: Iterable[tuple[Request, Outcome]]) -> Outcomes:
             failures.setdefault(request.id, outcome)
         else:
             found[request.id].append(outcome)
-    means = {request_id: average_repeats(judgements) for request_id, judgements in found.items()}
+    means: Outcomes = {}
+    for request_id, judgements in found.items():
+        score = average([judgement.score for judgement in judgements])
+        scores = {}
+        for name in judgements[0].scores:
+            scores[name] = average([judgement.scores[name] for judgement in judgements])
+        nearest = min(judgements, key=lambda judgement: abs(judgement.score - score))  # has the reason
+        mean = msgspec.structs.replace(nearest, score=score, scores=scores, repeats=judgements)
+        means[request_id] = mean
     return {**means, **failures}
 
 
@@ -2788,12 +2738,24 @@ Body: TypeAlias = dict[str, Any]
 
 
 def build_body(model: str, request: Request) -> Body:
-    """Return the body of a request, as MODELS prescribes it. Its hash is the key in the journal."""
+    """Return the body of a request, as MODELS prescribes it. Its hash is the key in the journal.
+
+    The constant part of the messages comes first: the service can cache it.
+    """
     settings = MODELS.get(model, UNKNOWN_MODEL)
     prompt = PROMPTS[request.prompt]
+    filled = dict(request.texts)
+    for name in prompt.data:
+        filled[name] = escape_delimiters(filled[name]).strip()
+    joined = "\0".join(filled[name] for name in prompt.data)  # a writer of one text cannot know its hash
+    marker = hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    content = prompt.user_template.format(marker=marker, **filled)
     body = {
         "model": model,
-        "messages": build_messages(prompt, request.texts),
+        "messages": [
+            {"role": "system", "content": prompt.system_message},
+            {"role": "user", "content": content},
+        ],
         "temperature": request.temperature,
         "seed": SEED + request.repeat,
         "max_completion_tokens": settings.max_completion_tokens + prompt.more_tokens,
@@ -2814,17 +2776,6 @@ JSON_MODE: Schema = {"type": "json_object"}
 def build_schema_format(prompt: Prompt) -> Schema:
     schema = {"name": "judgement", "strict": True, "schema": prompt.schema}
     return {"type": "json_schema", "json_schema": schema}
-
-
-def build_messages(prompt: Prompt, texts: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return the messages of a request. The constant part comes first: the service can cache it."""
-    filled = dict(texts)
-    for name in prompt.data:
-        filled[name] = escape_delimiters(texts[name]).strip()
-    joined = "\0".join(filled[name] for name in prompt.data)  # a writer of one text cannot know its hash
-    marker = hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    content = prompt.user_template.format(marker=marker, **filled)
-    return [{"role": "system", "content": prompt.system_message}, {"role": "user", "content": content}]
 
 
 def build_complaint(prompt: Prompt, invalid_reply: str, reason: str) -> list[dict[str, str]]:
@@ -2852,7 +2803,24 @@ class Call(NamedTuple):
 
     def read(self, reply: Reply) -> Judgement:
         """Return the judgement in a reply, a new or a stored one. Raises InvalidReply."""
-        return reply.read(self.prompt, self.request.texts.get("answer", ""))
+        if reply.refused:  # whatever else it says
+            raise InvalidReply(reply.refused)
+        try:
+            value, source = parse_reply(reply.content)
+        except InvalidReply as error:
+            raise InvalidReply("it is cut off" if reply.cut_off else str(error)) from None
+        if self.prompt.reply_fields:
+            try:
+                written = msgspec.convert(value, self.prompt.reply_type)
+            except msgspec.ValidationError as error:
+                raise InvalidReply(f"it is not as asked for: {error}") from None
+            return Judgement(0, "", value=msgspec.to_builtins(written), reply=reply)
+        judgement = read_scores(only_dict(value), self.prompt)
+        answer = self.request.texts.get("answer", "")
+        if "{" in answer and fold_json(source) in fold_json(escape_delimiters(answer)):
+            raise InvalidReply("it also stands in the answer: reply with a judgement of your own")
+        judgement.reply = reply
+        return judgement
 
 
 # -- Criteria
@@ -2929,15 +2897,9 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(outcome, Decision):
             judged = self.describe(outcome.judged)
             return f"{word}{remark}, overridden: {outcome.reason} (The judge: {judged})"
-        repeats = self.describe_repeats(outcome)
-        if repeats:
-            word += f" ({repeats})"
+        if len(outcome.repeats) > 1:
+            word += f" ({', '.join(self.format_score(repeat.score) for repeat in outcome.repeats)})"
         return f"{word}{remark}: {outcome.rationale}"
-
-    def describe_repeats(self, judgement: Judgement | None) -> str:
-        """Return "yes, no, yes": the judge's word each time that it was asked; "" if that was once."""
-        words = [self.format_score(repeat.score) for repeat in judgement.repeats] if judgement else []
-        return ", ".join(words) if len(words) > 1 else ""
 
 
 def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
@@ -3062,27 +3024,6 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
         except msgspec.ValidationError:
             self.usage = NO_USAGE
 
-    def read(self, prompt: Prompt, answer: str = "") -> Judgement:
-        """Return the judgement in the reply on an answer. Raises InvalidReply."""
-        if self.refused:  # whatever else it says
-            raise InvalidReply(self.refused)
-        try:
-            value, source = parse_reply(self.content)
-        except InvalidReply as error:
-            raise InvalidReply("it is cut off" if self.cut_off else str(error)) from None
-        if prompt.reply_fields:
-            try:
-                written = msgspec.convert(value, prompt.reply_type)
-            except msgspec.ValidationError as error:
-                raise InvalidReply(f"it is not as asked for: {error}") from None
-            judgement = Judgement(0, "", value=msgspec.to_builtins(written))
-        else:
-            judgement = read_scores(only_dict(value), prompt)
-            if "{" in answer and fold_json(source) in fold_json(escape_delimiters(answer)):
-                raise InvalidReply("it also stands in the answer: reply with a judgement of your own")
-        judgement.reply = self
-        return judgement
-
 
 def parse_reply(text: str) -> tuple[object, str]:
     """Return the JSON value that a reply is, and its text. Raises InvalidReply: other scores are quotations.
@@ -3156,12 +3097,9 @@ FAMILIES = (
 )
 
 
-def find_families(model: str) -> set[str]:
-    return {family for family in FAMILIES if re.search(family, model.lower())}
-
-
 def warn_about_family(judge: str, generators: Iterable[str]) -> list[WarningRecord]:
-    alike = [generator for generator in generators if find_families(generator) & find_families(judge)]
+    pattern = "|".join(family for family in FAMILIES if re.search(family, judge.lower()))
+    alike = [generator for generator in generators if pattern and re.search(pattern, generator.lower())]
     if not alike:
         return []
     names = shorten_names(alike)
@@ -6836,7 +6774,7 @@ def combine_with_evidence(answer: SplitAnswer, score: float) -> dict[str, float]
     evidence = 0.0  # A missing prediction earns nothing, even if there is nothing to cite.
     if answer.prediction is not NO_PREDICTION:
         evidence = evidence_score(answer.gold, answer.cited, answer.document.sentences)
-    combined = combine_scores(normalize_score(score), evidence)
+    combined = ANSWER_WEIGHT * (score / TOP_SCORE) + (1 - ANSWER_WEIGHT) * evidence
     return {EVIDENCE_MEASURE.name: evidence, COMBINED_MEASURE.name: combined}
 
 
@@ -6933,7 +6871,7 @@ def qualify_citations(answer: SplitAnswer, score: float) -> str:
 def describe_answer(answer: SplitAnswer) -> dict[str, Any]:
     score = answer.scores.get(ANSWER_MEASURE.name)
     return {
-        "answer_score_normalized": None if score is None else normalize_score(score),
+        "answer_score_normalized": None if score is None else score / TOP_SCORE,
         EVIDENCE_MEASURE.name: answer.scores.get(EVIDENCE_MEASURE.name),
         "evidence_method": choose_evidence_method(answer.gold, answer.document.sentences),
         COMBINED_MEASURE.name: answer.scores.get(COMBINED_MEASURE.name),
@@ -8525,9 +8463,9 @@ def choose_threshold(answers: Sequence[ItemAnswer]) -> dict[str, Any]:
     others = [answer for answer in labelled if not answer.is_tuned]
     figure = "f1" if any(answer.item.label for answer in tuned) else "accuracy"
     tried = {threshold: try_threshold(threshold, tuned) for threshold in SEMANTIC_THRESHOLDS}
-    best = max(tried, key=lambda threshold: getattr(tried[threshold], figure) or 0.0)
+    best = max(tried, key=lambda threshold: tried[threshold][figure] or 0.0)
     tuning = {
-        **msgspec.structs.asdict(try_threshold(best, others)),
+        **try_threshold(best, others),
         "threshold": best,
         "criterion": figure,
         "proxy": not labelled,
@@ -8542,7 +8480,7 @@ def choose_threshold(answers: Sequence[ItemAnswer]) -> dict[str, Any]:
     return tuning
 
 
-def try_threshold(threshold: float, answers: Sequence[ItemAnswer]) -> Classification:
+def try_threshold(threshold: float, answers: Sequence[ItemAnswer]) -> dict[str, float | None]:
     truth = []
     for answer in answers:
         label = answer.item.label
@@ -9429,7 +9367,7 @@ def summarize_quality(protocol: Criterion, system: ItemSystem) -> dict[str, Any]
         measure = Measure(name, name, lowest=min(LEVEL_SCORES.values()), highest=TOP_SCORE)
         sample = make_sample([judgement.scores[name] for judgement in judgements], clusters)
         average = compute_mean(sample, measure)
-        share = None if average.value is None else normalize_score(average.value)
+        share = None if average.value is None else average.value / TOP_SCORE
         row = {"n": average.n, "mean": average.value, "normalized": share, "ci95": average.interval}
         quality[name] = row
     return quality
@@ -10800,7 +10738,7 @@ def summarize_scores(rows: Sequence[ScoredSummary]) -> Spreads:
 def measure_spread(column: Sequence[float | None], clusters: Clusters = None) -> Spread:
     """Describe scores: q2 is the median, q4 the maximum."""
     values = [value for value in column if value is not None]
-    spread: Spread = msgspec.structs.asdict(summarize_values(values))
+    spread: Spread = {**summarize_values(values)}
     sample = make_sample(np.array(column, np.float64), clusters)  # None becomes NaN: left out
     interval = bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
     low, high = interval or (None, None)

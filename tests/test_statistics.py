@@ -159,7 +159,7 @@ NAMES = [f"document {number:02}" for number in THIRTEEN]
 
 def test_same_input_gives_the_same_bytes_everywhere() -> None:
     assert mean_interval(FORTY, NAMES) == (4.357142857143, 5.745497848774)
-    assert compute_p_values([[value - 6 for value in FORTY]]).p == 811 / 10_001
+    assert compute_p_values([[value - 6 for value in FORTY]])[0] == 811 / 10_001
 
 
 @table(
@@ -181,11 +181,8 @@ def test_figures_do_not_depend_on_the_order_of_the_items() -> None:
     values = [FORTY[place] for place in order]
     names = [NAMES[place] for place in order]
     assert mean_interval(values, names) == mean_interval(FORTY, NAMES)
-    one, other = (
-        compute_p_values([[value - 6 for value in column]], clusters)
-        for column, clusters in ((values, names), (FORTY, NAMES))
-    )
-    assert one.p == other.p
+    gaps = [[value - 6 for value in column] for column in (values, FORTY)]
+    assert compute_p_values(gaps[:1], names)[0] == compute_p_values(gaps[1:], NAMES)[0]
 
 
 def test_different_lengths_are_an_error() -> None:
@@ -211,8 +208,7 @@ def test_different_lengths_are_an_error() -> None:
 )
 def test_paired_test(a: list[float], b: list[float], clusters: Sequence[Any] | None, p: float) -> None:
     gaps = [x - y for x, y in zip(a, b, strict=True)]
-    found = compute_p_values([gaps, [-gap for gap in gaps]], clusters)
-    assert found.p.tolist() == [p, p]
+    assert compute_p_values([gaps, [-gap for gap in gaps]], clusters)[0].tolist() == [p, p]
 
 
 @table(
@@ -227,7 +223,7 @@ def test_paired_test(a: list[float], b: list[float], clusters: Sequence[Any] | N
 )
 def test_one_sided_paired_test(a: list[float], b: list[float], p: float) -> None:
     gaps = [x - y for x, y in zip(a, b, strict=True)]
-    assert compute_p_values([gaps], is_one_sided=True).p.tolist() == [p]
+    assert compute_p_values([gaps], is_one_sided=True)[0].tolist() == [p]
 
 
 FOUR, SIX = [1.0] * 4, [1.0] * 6
@@ -260,39 +256,39 @@ def test_families_by_hand(
 ) -> None:
     n_flips = 2 ** len(columns[0])
     for is_stepwise, expected in ((False, adjusted), (True, stepwise)):
-        found = compute_p_values(columns, is_stepwise=is_stepwise)
-        assert (found.p * n_flips).tolist() == alone
-        assert (found.p_adjusted * n_flips).tolist() == expected
+        p, p_adjusted = compute_p_values(columns, is_stepwise=is_stepwise)
+        assert (p * n_flips).tolist() == alone
+        assert (p_adjusted * n_flips).tolist() == expected
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_stepwise_rejects_what_is_rejected_in_repetitions(seed: int) -> None:
     random = generator(seed)
     sums = random.integers(-2, 4, (12, 8)) + random.normal(0, 0.1, (12, 8)) * (seed % 2)
-    found = compute_p_values(sums.tolist(), is_stepwise=True)
-    assert len(set(found.p_adjusted)) > 2
+    _, p_adjusted = compute_p_values(sums.tolist(), is_stepwise=True)
+    assert len(set(p_adjusted)) > 2
     for level in (0.02, 0.05, 0.1, 0.3, 0.5):
-        assert (found.p_adjusted <= level).tolist() == reject_stepwise(sums, level).tolist()
+        assert (p_adjusted <= level).tolist() == reject_stepwise(sums, level).tolist()
 
 
 def test_the_order_of_a_large_family_does_not_matter() -> None:
     sums = generator(1).integers(-1, 4, (450, 7)).astype(float)
-    found = compute_p_values(sums.tolist(), is_stepwise=True)
+    _, p_adjusted = compute_p_values(sums.tolist(), is_stepwise=True)
     for level in (0.05, 0.2, 0.5):
-        assert (found.p_adjusted <= level).tolist() == reject_stepwise(sums, level).tolist()
-    turned = compute_p_values(sums[::-1].tolist(), is_stepwise=True)
-    assert turned.p_adjusted[::-1].tolist() == found.p_adjusted.tolist()
+        assert (p_adjusted <= level).tolist() == reject_stepwise(sums, level).tolist()
+    _, turned = compute_p_values(sums[::-1].tolist(), is_stepwise=True)
+    assert turned[::-1].tolist() == p_adjusted.tolist()
 
 
 def test_a_family_of_random_flips_is_that_of_its_samples() -> None:
     """Of 60 clusters: p is that of each sample alone, and the adjusted p of two that are alike, too."""
     gaps = generator(2).normal(0.1, 1, (3, 60)).tolist()
-    found = compute_p_values(gaps, is_one_sided=True)
-    alone = [float(compute_p_values([column], is_one_sided=True).p[0]) for column in gaps]
-    assert found.p.tolist() == alone
-    assert (found.p_adjusted >= found.p).all()
-    doubled = compute_p_values([gaps[0], [2 * gap for gap in gaps[0]]], is_one_sided=True)
-    assert doubled.p_adjusted.tolist() == [alone[0], alone[0]]
+    p, p_adjusted = compute_p_values(gaps, is_one_sided=True)
+    alone = [float(compute_p_values([column], is_one_sided=True)[0][0]) for column in gaps]
+    assert p.tolist() == alone
+    assert (p_adjusted >= p).all()
+    _, doubled = compute_p_values([gaps[0], [2 * gap for gap in gaps[0]]], is_one_sided=True)
+    assert doubled.tolist() == [alone[0], alone[0]]
 
 
 @table(
@@ -304,7 +300,7 @@ def test_a_family_of_random_flips_is_that_of_its_samples() -> None:
     },
 )
 def test_number_of_sign_flips(clusters: int, flips: int, hits: Collection[int]) -> None:
-    assert compute_p_values([[1.0] * clusters]).p in [hit / flips for hit in hits]
+    assert compute_p_values([[1.0] * clusters])[0] in [hit / flips for hit in hits]
 
 
 FOUR_RATERS = [  # the example of Krippendorff 2011
