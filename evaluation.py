@@ -1624,17 +1624,17 @@ def divide(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def collect_content_words(text: str) -> set[str]:
-    """Return the distinct words in lower case without stop words and, outside ASCII, single characters."""
-    words = set(re.findall(r"\w+", text.lower())) - STOP_WORDS
-    return {word for word in words if len(word) > 1 or word.isascii()}
-
-
 def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
-    """Return the share of an answer's distinct content words that are in the context; None without any."""
-    known = collect_content_words("\n".join(context))
-    words = collect_content_words(answer)
-    return len(words & known) / len(words) if known and words else None
+    """Return the share of an answer's distinct content words that are in the context; None without any.
+
+    Words are compared in lower case, without stop words and, outside ASCII, single characters.
+    """
+    found = []
+    for text in (answer, "\n".join(context)):
+        words = set(re.findall(r"\w+", text.lower())) - STOP_WORDS
+        found.append({word for word in words if len(word) > 1 or word.isascii()})
+    said, known = found
+    return len(said & known) / len(said) if known and said else None
 
 
 # ------------------------------------------------------------------ 5. Statistics
@@ -1707,18 +1707,13 @@ def number_clusters(clusters: Sequence[Hashable] | Array) -> Array:
     return np.array([numbers[cluster] for cluster in clusters], np.intp)
 
 
-def compute_average(values: Values) -> float | None:
-    """Return the arithmetic mean, with an exact sum (math.fsum); None for no values."""
-    return math.fsum(values) / len(values) if len(values) else None
-
-
 def summarize_values(values: Sequence[float]) -> dict[str, float | None]:
     """Return summary statistics, each None for no values. `std` has n - 1 in the denominator."""
     if not values:
         return dict.fromkeys(("mean", "median", "std", "min", "q1", "q3", "max"))
     q1, q3 = np.quantile(values, (0.25, 0.75)).tolist()
     return {
-        "mean": compute_average(values),
+        "mean": math.fsum(values) / len(values),
         "median": float(statistics.median(values)),
         "std": statistics.stdev(values) if len(values) > 1 else None,
         "min": min(values),
@@ -1948,24 +1943,18 @@ def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: str = "nominal")
     >>> krippendorff_alpha([[1, 1, 2, 2, None], [1, 1, 2, 1, 3]])
     0.5333333333333333
     """
-    tables, values = count_pairs(zip(*ratings, strict=True), both_orders=True)
-    return compute_coefficient(tables, values, level, correction=1)
+    return measure_coefficient(list(zip(*ratings, strict=True)), (), "", level, correction=1).value
 
 
 def count_pairs(
-    items: Iterable[Sequence[Any]], clusters: Sequence[Hashable] = (), *, both_orders: bool = False
+    rows: Sequence[Sequence[Any]], clusters: Sequence[Hashable], *, both_orders: bool
 ) -> tuple[Array, Sequence[Any]]:
     """Count the pairs of values that two raters gave to an item; return the counts and the values.
 
-    Args:
-        items: the ratings of each, of which missing ones are None.
-        clusters: of the items. Without them, or of too many values for an interval, all are in one.
-        both_orders: count each pair in both orders. Otherwise the first rater's value is the table's row.
-
-    Returns:
-        A table of n_values^2 counts in each cluster's row, and the values, ascending if they have an order.
+    A row has the ratings of an item, None for a missing one. Without clusters, or of too many values for an
+    interval, all items are in one. The counts are a table of n_values^2 in each cluster's row: of the first
+    rater's value and the other's, or of each pair in both orders. Values ascend if they have an order.
     """
-    rows = list(items)
     values = [value for value in dict.fromkeys(flatten(rows)) if value is not None]
     with suppress(TypeError):
         values.sort()
@@ -1986,13 +1975,6 @@ def count_pairs(
         cells = (numbers * size + codes[:, first]) * size + codes[:, second]
         tables += np.bincount(cells[both], weights[both], minlength=len(tables))
     return tables.reshape(n_clusters, size**2), values
-
-
-def compute_coefficient(
-    tables: Array, values: Sequence[Any], level: str, correction: int = 0
-) -> float | None:
-    coefficient = float(compute_coefficients(tables.sum(axis=0)[np.newaxis], values, level, correction)[0])
-    return None if math.isnan(coefficient) else coefficient
 
 
 def compute_coefficients(tables: Array, values: Sequence[Any], level: str, correction: int = 0) -> Array:
@@ -2156,14 +2138,14 @@ def measure_coefficient(
 ) -> Mean:
     """Return a coefficient of items' ratings with its interval, or the reason why there is none.
 
-    With a `correction`, that of `compute_coefficients`, the order of the raters does not matter.
+    With a `correction`, as that of `compute_coefficients`, the order of the raters does not matter.
     """
     tables, values = count_pairs(ratings, clusters, both_orders=correction is not None)
     compute = functools.partial(compute_coefficients, values=values, level=level, correction=correction or 0)
-    value = compute_coefficient(tables, values, level, correction or 0)
+    value = float(compute(tables.sum(axis=0)[np.newaxis])[0])
     interval = bootstrap_statistic(tables, compute)
     reason = None
-    if value is None:
+    if math.isnan(value):
         reason = "only one value was given" if len(ratings) else "no item in common"
     elif len(values) > MAX_INTERVAL_VALUES:
         reason = f"more than {MAX_INTERVAL_VALUES} different ratings"
@@ -2171,7 +2153,8 @@ def measure_coefficient(
         reason = f"fewer than {MIN_CLUSTERS} {clustered_by}: {len(tables)}"
     elif interval is None or interval.low == interval.high:  # resamples that all agree know no variance
         reason = f"resamples of {clustered_by} have {'the same' if interval else 'mostly none'}"
-    return Mean(value, None if reason else interval, len(ratings), len(tables), reason=reason)
+    known = None if math.isnan(value) else value
+    return Mean(known, None if reason else interval, len(ratings), len(tables), reason=reason)
 
 
 def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
@@ -2275,34 +2258,25 @@ def test_pairs(pairs: Sequence[Pair], *, is_one_sided: bool) -> list[Difference]
     p_values = zip(*(column.tolist() for column in tested), strict=True)
     differences = []
     for pair in pairs:
-        row = measure_difference(pair)
-        p, p_adjusted = (None, None) if pair.obstacle else next(p_values)
-        if row.difference is not None and p_adjusted is not None:
-            state = State.NO_DROP if is_one_sided else State.NO_DIFFERENCE
-            if p_adjusted <= MAX_P:
-                state = State.BETTER if row.difference * row.measure.direction > 0 else State.WORSE
-            row = row._replace(p=p, p_adjusted=p_adjusted, state=state)
+        measure = pair.measure
+        gaps = pair.subtract()
+        state = pair.obstacle or State.NOT_COMPARABLE
+        row = Difference(pair.system, pair.other, measure, gaps.n, state, pair.reason)
+        if gaps.n and state is not State.NOT_SUBMITTED:
+            row = row._replace(difference=gaps.mean * measure.scale)
+        if not pair.obstacle:
+            p, p_adjusted = next(p_values)
+            if row.difference is None:
+                row = row._replace(reason="no question in common has it")
+            else:
+                largest = max(measure.highest - measure.lowest, np.abs(gaps.values).max())
+                interval = compute_difference_interval(gaps.scale(measure.scale), largest * measure.scale)
+                state = State.NO_DROP if is_one_sided else State.NO_DIFFERENCE
+                if p_adjusted <= MAX_P:
+                    state = State.BETTER if row.difference * measure.direction > 0 else State.WORSE
+                row = row._replace(interval=interval, p=p, p_adjusted=p_adjusted, state=state)
         differences.append(row)
     return differences
-
-
-def measure_difference(pair: Pair) -> Difference:
-    """Return the difference of a pair, which is not tested yet."""
-    measure = pair.measure
-    gaps = pair.subtract()
-    row = Difference(
-        pair.system, pair.other, measure, gaps.n, pair.obstacle or State.NOT_COMPARABLE, pair.reason
-    )
-    if not gaps.n:
-        return row if pair.obstacle else row._replace(reason="no question in common has it")
-    if pair.obstacle is State.NOT_SUBMITTED:
-        return row
-    row = row._replace(difference=gaps.mean * measure.scale)
-    if pair.obstacle:
-        return row
-    largest = max(measure.highest - measure.lowest, np.abs(gaps.values).max())
-    interval = compute_difference_interval(gaps.scale(measure.scale), largest * measure.scale)
-    return row._replace(interval=interval)
 
 
 def list_differences(differences: Iterable[Difference], system: str) -> list[dict[str, Any]]:
@@ -8958,7 +8932,7 @@ def choose_asked(systems: list[AnswerSystem], options: AnswerOptions) -> tuple[l
     averages = {}
     for system in systems:
         scores = [answer.scores[options.ranker] for answer in system.answers]
-        averages[system.title] = compute_average(scores)
+        averages[system.title] = divide(math.fsum(scores), len(scores))
     ranks = rank_systems(averages)
     best = [system for system in systems if (ranks[system.title] or math.inf) <= limit]
     if len(best) == len(systems):
@@ -10250,7 +10224,7 @@ def measure_gap(items: Iterable[RatedItem], bounds: ScoreRange | None) -> Mean:
         return NO_MEAN
     lowest, highest = bounds or (-math.inf, math.inf)
     interval = compute_mean_interval(make_sample(gaps, clusters), lowest - highest, highest - lowest)
-    return Mean(compute_average(gaps), interval, len(gaps))
+    return Mean(math.fsum(gaps) / len(gaps), interval, len(gaps))
 
 
 def find_scale(ratings: Collection[float]) -> ScoreRange | None:
