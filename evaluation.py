@@ -1371,7 +1371,7 @@ def recall_at_k(retrieved_ids: Sequence[str], gold_ids: Collection[str], k: int)
 
 
 def collect_ids(ids: Iterable[H]) -> set[H]:
-    """Return the distinct IDs. Raises TypeError for a string, whose letters would be taken for IDs."""
+    """Return the distinct IDs. A string is a TypeError: its letters would be taken for IDs."""
     if isinstance(ids, str):
         raise TypeError(f"expected a list of IDs, got the string {ids!r}")
     return set(ids)
@@ -1420,7 +1420,7 @@ def evidence_score(
     """Return the share of the gold evidence that the cited sentences contain.
 
     Args:
-        gold_ids, predicted_ids: sentence IDs; repetitions do not count.
+        gold_ids, predicted_ids: sentence IDs.
         sentences: ID -> text of the gold document. With them the share is over distinct words,
             |W(g) & W(p)| / |W(g)|. Without them, or if they lack a gold sentence, it is over IDs.
 
@@ -1485,20 +1485,15 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
     Args:
         gold: one gold answer or several.
         predicted: the system's answer.
-        normalize: "text" (case, punctuation, articles and white space do not count, as in SQuAD's
-            evaluate-v2.0, but the signs of numbers do: see below) or "formula" (logical signs are written
-            alike, white space and case do not count).
+        normalize: "text", or "formula": logical signs are written alike, white space and case do not count.
 
-    SQuAD's script knows ASCII punctuation only. Here all Unicode punctuation is punctuation, also typographic
-    quotes and dashes; full-width forms are those of ASCII, and letters are composed (NFC). Super- and
-    subscripts stay: 10² is not 102.
-
-    SQuAD's script takes 35 for 3.5. Here a comma or a point between digits is a decimal sign, but before
-    exactly three digits, after a start that is not zero, it groups thousands: 1,000 and 1.000 are 1000,
-    3,5 is 3.5, 0,125 is 0.125. So 3.141 is 3141 everywhere, and 1.2.3 is a number of three parts. A slash or
-    colon between digits stays (1/2, 12:30), and so does a minus before a number, at the start of a word (-5,
-    but not x-5 or 2026-11-23). .5 is 0.5. Units and signs of currency are not numbers: "3.5kg" is one word,
-    and $1.50 is 1.50.
+    In a text case, punctuation, articles and white space do not count, as in SQuAD's evaluate-v2.0. But all
+    Unicode punctuation is punctuation, full-width forms are those of ASCII, letters are composed (NFC), and
+    10² is not 102. A comma or a point between digits is a decimal sign, but before exactly three digits,
+    after a start that is not zero, it groups thousands: 1,000 and 1.000 are 1000, 3,5 is 3.5, 0,125 is 0.125.
+    A slash or colon between digits stays (1/2, 12:30), and so does a minus before a number, at the start of a
+    word (-5, but not x-5 or 2026-11-23). .5 is 0.5. Units and signs of currency are not numbers: "3.5kg" is
+    one word, and $1.50 is 1.50.
 
     >>> exact_match("The lamp burned oil.", "the lamp  burned Oil")
     True
@@ -1927,8 +1922,6 @@ def compute_correlation(x: Array, y: Array) -> float | None:
 # Every coefficient is 1 - observed / expected disagreement, computed from a table of how often one rater gave
 # a value (row) where another gave a value (column).
 
-DISTANCE_POWERS = {"nominal": 0, "ordinal": 2, "interval": 2, "quadratic": 2}
-
 
 def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: str = "nominal") -> float | None:
     """Return Krippendorff's alpha of any number of raters: 1 - observed / expected disagreement.
@@ -1987,7 +1980,7 @@ def compute_coefficients(tables: Array, values: Sequence[Any], level: str, corre
     tables = tables.reshape(len(tables), size, size)
     rows = tables.sum(axis=2)
     columns = tables.sum(axis=1)
-    power = DISTANCE_POWERS[level]
+    power = {"nominal": 0, "ordinal": 2, "interval": 2, "quadratic": 2}[level]
     if level == "ordinal":  # a distance is the number of ratings between two values (Krippendorff 2011)
         scale = np.cumsum(rows, axis=1) - rows / 2
     else:
@@ -2295,7 +2288,6 @@ def list_differences(differences: Iterable[Difference], system: str) -> list[dic
 # reply. Journal keys are hashes of request bodies, which contain the texts and schemas below: if a character
 # of these changes, everything is asked and paid for again. Read first: Prompt, Criterion, Reply.
 
-SEED = 20240229  # Groq's `seed` is best effort
 SUMMARY_LEVELS = (0, 1, 2)
 
 AS_DATA = """\
@@ -2731,7 +2723,7 @@ def build_body(model: str, request: Request) -> Body:
             {"role": "user", "content": content},
         ],
         "temperature": request.temperature,
-        "seed": SEED + request.repeat,
+        "seed": 20240229 + request.repeat,  # Groq takes it as best effort
         "max_completion_tokens": settings.max_completion_tokens + prompt.more_tokens,
         "response_format": build_schema_format(prompt) if settings.strict_schema else JSON_MODE,
     }
@@ -2779,10 +2771,7 @@ class Call(NamedTuple):
         """Return the judgement in a reply, a new or a stored one. Raises InvalidReply."""
         if reply.refused:  # whatever else it says
             raise InvalidReply(reply.refused)
-        try:
-            value, source = parse_reply(reply.content)
-        except InvalidReply as error:
-            raise InvalidReply("it is cut off" if reply.cut_off else str(error)) from None
+        value, source = parse_reply(reply)
         if self.prompt.reply_fields:
             try:
                 written = msgspec.convert(value, self.prompt.reply_type)
@@ -2999,17 +2988,19 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.usage = NO_USAGE
 
 
-def parse_reply(text: str) -> tuple[object, str]:
+def parse_reply(reply: Reply) -> tuple[object, str]:
     """Return the JSON value that a reply is, and its text. Raises InvalidReply: other scores are quotations.
 
     After it there is nothing but a full stop or a fence, and before it closed thoughts, words that end in a
     colon, and a fence, as far as there are any.
     """
-    text = re.sub(BEFORE_REPLY, "", text.strip())
+    text = re.sub(BEFORE_REPLY, "", reply.content.strip())
     with suppress(ValueError, RecursionError):
         value, stop = REPLY_DECODER.raw_decode(text)
         if text[stop:].strip() in ("", ".", "```"):
             return value, text[:stop]
+    if reply.cut_off:
+        raise InvalidReply("it is cut off")
     what = "it is not one JSON object" if text else "it is empty"
     raise InvalidReply(f"{what}: reply with the JSON object alone")
 
