@@ -141,18 +141,14 @@ __all__ = [
     "Prediction",
     "Question",
     "Results",
-    "bootstrap_interval",
     "citation_scores",
-    "cohen_kappa",
     "cover_at_k",
     "evidence_score",
     "exact_match",
-    "fleiss_kappa",
     "grade",
     "grade_answers",
     "krippendorff_alpha",
     "main",
-    "paired_test",
     "recall_at_k",
     "token_f1",
 ]
@@ -191,7 +187,7 @@ RUBRIC_LEVELS = ("1", "2", "3", "4", "5")
 
 CONFIDENCE = 0.95
 MIN_CLUSTERS = 5  # with fewer documents an interval is not credible
-UNSEEN_VARIANCE = 0.02  # `add_ends` adds it for each score equal to the most common one
+UNSEEN_VARIANCE = 0.02  # `compute_mean_interval` adds it for each score equal to the most common one
 UNSEEN_BETWEEN = 0.1  # and this to the variance within and between clusters
 RESAMPLES = 10_000  # of a bootstrap, and random sign flips
 MAX_RESAMPLED_CELLS = 2_000_000  # clusters x resamples; many clusters need fewer resamples
@@ -1380,14 +1376,11 @@ def recall_at_k(retrieved_ids: Sequence[str], gold_ids: Collection[str], k: int)
     >>> recall_at_k(["d3", "d1", "d2"], ["d1", "d9"], k=2)
     0.5
     """
-    if isinstance(retrieved_ids, str):
-        raise TypeError("retrieved_ids: expected a list of IDs, got a string")
-    gold = collect_ids(gold_ids)
-    return len(gold.intersection(retrieved_ids[: max(k, 0)])) / len(gold) if gold else 0.0
+    return cover_at_k(retrieved_ids[: max(k, 0)], gold_ids)
 
 
 def collect_ids(ids: Iterable[H]) -> set[H]:
-    """Return the distinct IDs. Raises TypeError for a string, whose letters would be taken for IDs."""
+    """Return the distinct IDs. A string is a TypeError: its letters would be taken for IDs."""
     if isinstance(ids, str):
         raise TypeError(f"expected a list of IDs, got the string {ids!r}")
     return set(ids)
@@ -1436,7 +1429,7 @@ def evidence_score(
     """Return the share of the gold evidence that the cited sentences contain.
 
     Args:
-        gold_ids, predicted_ids: sentence IDs; repetitions do not count.
+        gold_ids, predicted_ids: sentence IDs.
         sentences: ID -> text of the gold document. With them the share is over distinct words,
             |W(g) & W(p)| / |W(g)|. Without them, or if they lack a gold sentence, it is over IDs.
 
@@ -1473,16 +1466,6 @@ def collect_words(sentence_ids: Iterable[str], sentences: Mapping[str, str]) -> 
     return words
 
 
-def normalize_score(score: F) -> F:
-    """Return a rubric score, 0 (failed) or 1 to 5, as a share of the highest: a = A / 5."""
-    return score / TOP_SCORE
-
-
-def combine_scores(answer: F, evidence: F) -> F:
-    """Return c = lambda a + (1 - lambda) e, for an answer and an evidence score from 0 to 1."""
-    return ANSWER_WEIGHT * answer + (1 - ANSWER_WEIGHT) * evidence
-
-
 def find_nearest_level(score: float) -> int:
     """Return the rubric level next to a score, the upper one if it is halfway."""
     return math.floor(score + 0.5)
@@ -1511,20 +1494,15 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
     Args:
         gold: one gold answer or several.
         predicted: the system's answer.
-        normalize: "text" (case, punctuation, articles and white space do not count, as in SQuAD's
-            evaluate-v2.0, but the signs of numbers do: see below) or "formula" (logical signs are written
-            alike, white space and case do not count).
+        normalize: "text", or "formula": logical signs are written alike, white space and case do not count.
 
-    SQuAD's script knows ASCII punctuation only. Here all Unicode punctuation is punctuation, also typographic
-    quotes and dashes; full-width forms are those of ASCII, and letters are composed (NFC). Super- and
-    subscripts stay: 10² is not 102.
-
-    SQuAD's script takes 35 for 3.5. Here a comma or a point between digits is a decimal sign, but before
-    exactly three digits, after a start that is not zero, it groups thousands: 1,000 and 1.000 are 1000,
-    3,5 is 3.5, 0,125 is 0.125. So 3.141 is 3141 everywhere, and 1.2.3 is a number of three parts. A slash or
-    colon between digits stays (1/2, 12:30), and so does a minus before a number, at the start of a word (-5,
-    but not x-5 or 2026-11-23). .5 is 0.5. Units and signs of currency are not numbers: "3.5kg" is one word,
-    and $1.50 is 1.50.
+    In a text case, punctuation, articles and white space do not count, as in SQuAD's evaluate-v2.0. But all
+    Unicode punctuation is punctuation, full-width forms are those of ASCII, letters are composed (NFC), and
+    10² is not 102. A comma or a point between digits is a decimal sign, but before exactly three digits,
+    after a start that is not zero, it groups thousands: 1,000 and 1.000 are 1000, 3,5 is 3.5, 0,125 is 0.125.
+    A slash or colon between digits stays (1/2, 12:30), and so does a minus before a number, at the start of a
+    word (-5, but not x-5 or 2026-11-23). .5 is 0.5. Units and signs of currency are not numbers: "3.5kg" is
+    one word, and $1.50 is 1.50.
 
     >>> exact_match("The lamp burned oil.", "the lamp  burned Oil")
     True
@@ -1605,11 +1583,10 @@ def token_f1(gold: str | Iterable[str], predicted: str) -> float:
     return best
 
 
-def normalize_formula(text: str) -> str:
-    return "".join(text.translate(FORMULA_SIGNS).lower().split())
-
-
-NORMALIZERS: Mapping[str, Callable[[str], str]] = {"text": normalize_text, "formula": normalize_formula}
+NORMALIZERS: Mapping[str, Callable[[str], str]] = {
+    "text": normalize_text,
+    "formula": lambda text: "".join(text.translate(FORMULA_SIGNS).lower().split()),
+}
 
 
 def contains_keyword(keywords: Iterable[str], predicted: str) -> bool:
@@ -1633,45 +1610,35 @@ def drop_punctuation(text: str) -> str:
     return " ".join(words or text.split())
 
 
-class Classification(msgspec.Struct, frozen=True):
-    """Accuracy, precision, recall and F1 of yes and no, each from 0 to 1; None if undefined."""
-
-    accuracy: float | None
-    precision: float | None
-    recall: float | None
-    f1: float | None
-
-
-def classify(truth: Iterable[bool], predicted: Iterable[bool]) -> Classification:
-    """Return (TP + TN) / n, TP / (TP + FP), TP / (TP + FN) and 2 TP / (2 TP + FP + FN)."""
+def classify(truth: Iterable[bool], predicted: Iterable[bool]) -> dict[str, float | None]:
+    """Return accuracy, precision, recall and F1 of yes and no, each from 0 to 1; None if undefined."""
     counts = Counter(zip(map(bool, truth), map(bool, predicted), strict=True))
     tp = counts[True, True]
-    tn = counts[False, False]
     fp = counts[False, True]
     fn = counts[True, False]
-    return Classification(
-        accuracy=divide(tp + tn, tp + tn + fp + fn),
-        precision=divide(tp, tp + fp),
-        recall=divide(tp, tp + fn),
-        f1=divide(2 * tp, 2 * tp + fp + fn),
-    )
+    return {
+        "accuracy": divide(tp + counts[False, False], counts.total()),
+        "precision": divide(tp, tp + fp),
+        "recall": divide(tp, tp + fn),
+        "f1": divide(2 * tp, 2 * tp + fp + fn),
+    }
 
 
 def divide(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def collect_content_words(text: str) -> set[str]:
-    """Return the distinct words in lower case without stop words and, outside ASCII, single characters."""
-    words = set(re.findall(r"\w+", text.lower())) - STOP_WORDS
-    return {word for word in words if len(word) > 1 or word.isascii()}
-
-
 def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
-    """Return the share of an answer's distinct content words that are in the context; None without any."""
-    known = collect_content_words("\n".join(context))
-    words = collect_content_words(answer)
-    return len(words & known) / len(words) if known and words else None
+    """Return the share of an answer's distinct content words that are in the context; None without any.
+
+    Words are compared in lower case, without stop words and, outside ASCII, single characters.
+    """
+    found = []
+    for text in (answer, "\n".join(context)):
+        words = set(re.findall(r"\w+", text.lower())) - STOP_WORDS
+        found.append({word for word in words if len(word) > 1 or word.isascii()})
+    said, known = found
+    return len(said & known) / len(said) if known and said else None
 
 
 # ------------------------------------------------------------------ 5. Statistics
@@ -1717,11 +1684,6 @@ class Sample(NamedTuple):
         """Return other values of the same items, without the items that have none (NaN)."""
         return self._replace(values=values).select(~np.isnan(values))
 
-    def renumber(self) -> Sample:
-        """Return the items with numbers that only clusters with items have, in the same order."""
-        _, numbers = np.unique(self.clusters, return_inverse=True)
-        return self._replace(clusters=numbers)
-
     def sum_clusters(self) -> Array:
         """Return the sum and the size of each cluster that has items, in the order of their numbers."""
         sizes = np.bincount(self.clusters)
@@ -1749,93 +1711,53 @@ def number_clusters(clusters: Sequence[Hashable] | Array) -> Array:
     return np.array([numbers[cluster] for cluster in clusters], np.intp)
 
 
-def compute_average(values: Values) -> float | None:
-    """Return the arithmetic mean, with an exact sum (math.fsum); None for no values."""
-    return math.fsum(values) / len(values) if len(values) else None
-
-
-class Description(msgspec.Struct):
-    """Summary statistics of some values. `std` has n - 1 in the denominator."""
-
-    mean: float | None = None
-    median: float | None = None
-    std: float | None = None
-    min: float | None = None
-    q1: float | None = None
-    q3: float | None = None
-    max: float | None = None
-
-
-def summarize_values(values: Sequence[float]) -> Description:
+def summarize_values(values: Sequence[float]) -> dict[str, float | None]:
+    """Return summary statistics, each None for no values. `std` has n - 1 in the denominator."""
     if not values:
-        return Description()
-    std = statistics.stdev(values) if len(values) > 1 else None
+        return dict.fromkeys(("mean", "median", "std", "min", "q1", "q3", "max"))
     q1, q3 = np.quantile(values, (0.25, 0.75)).tolist()
-    median = float(statistics.median(values))
-    return Description(compute_average(values), median, std, min(values), q1, q3, max(values))
+    return {
+        "mean": math.fsum(values) / len(values),
+        "median": float(statistics.median(values)),
+        "std": statistics.stdev(values) if len(values) > 1 else None,
+        "min": min(values),
+        "q1": q1,
+        "q3": q3,
+        "max": max(values),
+    }
 
 
 # -- Intervals
 
 
-def bootstrap_interval(values: Values, clusters: Clusters = None, *, seed: int = 0) -> Interval | None:
-    """Return the expanded percentile interval of a mean, resampling clusters with replacement.
-
-    The percentiles are widened for few clusters: tail = Phi(-sqrt(n / (n - 1)) t), with Student's t of n - 1
-    degrees of freedom (Hesterberg 2015). If nearly all clusters are alike (nine hits in ten) the interval is
-    too narrow: see compute_mean_interval.
-
-    Args:
-        values: shape (n,), one value per item.
-        clusters: shape (n,), any IDs; None if every item is its own cluster.
-        seed: of the random bytes; the same seed gives the same interval everywhere.
-
-    Returns:
-        (low, high), or None for fewer than MIN_CLUSTERS clusters.
-
-    >>> bootstrap_interval([1, 0, 1, 0, 1, 0, 1, 0, 1, 0], clusters="aabbccddee")
-    Interval(low=0.5, high=0.5)
-    """
-    sums = make_sample(values, clusters).sum_clusters()
-    return bootstrap_statistic(sums, divide_by_sizes, seed)
-
-
 def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Interval | None:
-    """Return the interval of the mean of values on a scale; None for fewer than MIN_CLUSTERS clusters."""
-    if math.isinf(highest - lowest):  # a bootstrap interval, unless all values are shares from 0 to 1
-        if sample.values.min() < 0 or sample.values.max() > 1:
-            return bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
-        return compute_mean_interval(sample, 0, 1)
-    scores = sample._replace(values=np.clip(sample.values, lowest, highest))
-    g = len(scores.sum_clusters())
-    if g < MIN_CLUSTERS:
-        return None
-    deviations = scores._replace(values=scores.values - scores.mean)
-    between = g / (g - 1) * float((deviations.sum_clusters()[:, 0] ** 2).sum())
-    return add_ends(scores.mean, deviations, between, g - 1, (lowest, highest))
-
-
-def add_ends(average: float, deviations: Sample, between: float, df: float, bounds: ScoreRange) -> Interval:
-    """Return the t interval of a mean within bounds, with a few observations added at both ends.
+    """Return the t interval of the mean of values on a scale, with a few observations added at both ends.
 
     Agresti and Coull (1998) add z^2 / 2 hits and as many misses to independent hits. Here these count less
     where the variance is smaller than the largest that the mean allows, p (1 - p), and more by the design
     effect: how much more clusters vary than they would if their values were independent, at most as if those
     of a cluster were equal. Where nearly all scores are equal others may be missing by chance: what both rest
-    on is taken for a little larger (UNSEEN_VARIANCE, UNSEEN_BETWEEN).
-
-    `between` is the sum of squares of the clusters' sums of deviations, with the factor g / (g - 1).
+    on is taken for a little larger (UNSEEN_VARIANCE, UNSEEN_BETWEEN). None for fewer than MIN_CLUSTERS.
     """
-    lowest, highest = bounds
+    if math.isinf(highest - lowest):  # a bootstrap interval, unless all values are shares from 0 to 1
+        if sample.values.min() < 0 or sample.values.max() > 1:
+            return bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
+        return compute_mean_interval(sample, 0, 1)
+    scores = sample._replace(values=np.clip(sample.values, lowest, highest))
+    average = scores.mean
+    sums, sizes = scores._replace(values=scores.values - average).sum_clusters().T
+    g = len(sums)
+    if g < MIN_CLUSTERS:
+        return None
+    # From here on all is on a scale from 0 to 1.
     width = highest - lowest
-    average = (average - lowest) / width  # From here on all is on a scale from 0 to 1.
-    deviations = deviations.scale(1 / width)
-    between /= width**2
-    sizes = deviations.sum_clusters()[:, 1]
-    n = int(sizes.sum())
-    _, counts = np.unique(deviations.values.round(9), return_counts=True)
+    deviations = (scores.values - average) * (1 / width)
+    average = (average - lowest) / width
+    between = g / (g - 1) * float((sums**2).sum()) / width**2
+    n = sample.n
+    _, counts = np.unique(deviations.round(9), return_counts=True)
     unseen = UNSEEN_VARIANCE * int(counts.max())
-    squares = float((deviations.values**2).sum())
+    squares = float((deviations**2).sum())
     alike = float((sizes**2).sum()) / n  # the design effect if the values of a cluster are equal
     spread = min((squares + unseen) / (n * average * (1 - average) + unseen), 1)
     effect = min(max((between + UNSEEN_BETWEEN * alike) / (squares + UNSEEN_BETWEEN), 1), alike)
@@ -1843,7 +1765,7 @@ def add_ends(average: float, deviations: Sample, between: float, df: float, boun
     added = spread * effect * z**2 / 2
     center = (n * average + added) / (n + 2 * added)
     variance = between + added * effect * (center**2 + (1 - center) ** 2)
-    margin = compute_t_quantile((1 + CONFIDENCE) / 2, df) * math.sqrt(variance) / (n + 2 * added)
+    margin = compute_t_quantile((1 + CONFIDENCE) / 2, g - 1) * math.sqrt(variance) / (n + 2 * added)
     low = lowest + max(center - margin, 0.0) * width
     return round_interval(low, lowest + min(center + margin, 1.0) * width)
 
@@ -1876,11 +1798,14 @@ def divide_by_sizes(totals: Array) -> Array:
     return np.asarray(totals[:, 0] / totals[:, 1])
 
 
-def bootstrap_statistic(sums: Array, compute: Callable[[Array], Array], seed: int = 0) -> Interval | None:
-    """Return the `bootstrap_interval` of a statistic of sums over items, shape (n_clusters, n_sums).
+def bootstrap_statistic(sums: Array, compute: Callable[[Array], Array]) -> Interval | None:
+    """Return the expanded percentile interval of a statistic, resampling clusters with replacement.
 
-    `compute` maps the sums of many resamples, shape (n, n_sums), to their statistics, NaN for a resample that
-    has none. There is no interval for fewer than MIN_CLUSTERS clusters, and if most resamples have none.
+    `sums` are over the items of each cluster, shape (n_clusters, n_sums). `compute` maps the sums of many
+    resamples, shape (n, n_sums), to their statistics, NaN for a resample that has none. The percentiles are
+    widened for few clusters: tail = Phi(-sqrt(n / (n - 1)) t), with Student's t of n - 1 degrees of freedom
+    (Hesterberg 2015). There is no interval for fewer than MIN_CLUSTERS clusters, and if most resamples have
+    none. If nearly all clusters are alike it is too narrow: see compute_mean_interval.
     """
     if len(sums) < MIN_CLUSTERS:
         return None
@@ -1888,7 +1813,7 @@ def bootstrap_statistic(sums: Array, compute: Callable[[Array], Array], seed: in
     grouped = np.stack([sums[row::MAX_CLUSTERS].sum(axis=0) for row in range(n_clusters)])
     t = compute_t_quantile((1 + CONFIDENCE) / 2, n_clusters - 1)
     tail = statistics.NormalDist().cdf(-math.sqrt(n_clusters / (n_clusters - 1)) * t)
-    resampled = np.sort(compute(resample_clusters(n_clusters, seed) @ grouped))
+    resampled = np.sort(compute(resample_clusters(n_clusters) @ grouped))
     known = resampled[~np.isnan(resampled)]
     if 2 * len(known) <= len(resampled):
         return None
@@ -1898,10 +1823,10 @@ def bootstrap_statistic(sums: Array, compute: Callable[[Array], Array], seed: in
 
 
 @functools.lru_cache(maxsize=8)
-def resample_clusters(n_clusters: int, seed: int) -> Array:
+def resample_clusters(n_clusters: int) -> Array:
     """Return how often each resample (a row) has each cluster. Many clusters get fewer resamples."""
     resamples = min(RESAMPLES, MAX_RESAMPLED_CELLS // n_clusters)
-    noise = hashlib.shake_128(f"resample {seed}".encode()).digest(4 * resamples * n_clusters)
+    noise = hashlib.shake_128(b"resample 0").digest(4 * resamples * n_clusters)
     cells = (np.frombuffer(noise, "<u4") % n_clusters).astype(np.intp).reshape(resamples, n_clusters)
     cells += np.arange(0, cells.size, n_clusters)[:, np.newaxis]
     return np.bincount(cells.ravel(), minlength=cells.size).reshape(cells.shape).astype(np.float64)
@@ -1932,55 +1857,30 @@ def compute_t_quantile(p: float, df: float) -> float:
 # -- Tests
 
 
-def paired_test(
-    a: Values, b: Values, clusters: Clusters = None, *, resamples: int = RESAMPLES, seed: int = 0
-) -> float:
-    """Return the p of the mean of a - b, by sign flips of whole clusters.
-
-    If two systems are equal, each cluster's differences might as well have the other sign, all together. p is
-    the share of sign flips whose absolute sum is at least the observed one: of all 2^clusters if these are at
-    most `resamples`, else (b + 1) / (n + 1) of n random ones (Phipson & Smyth 2010).
-
-    Args:
-        a, b: shape (n,), the values of the same items.
-        clusters, resamples, seed: as in `bootstrap_interval`; the resamples are sign flips.
-
-    Returns:
-        p from 0 to 1; 1.0 for no values.
-
-    >>> paired_test([2, 3, 4, 5], [1, 1, 1, 1])
-    0.125
-    """
-    sample = make_sample([x - y for x, y in zip(a, b, strict=True)], clusters).renumber()
-    return float(compute_p_values([sample], resamples=resamples, seed=seed).p[0])
-
-
-class PValues(NamedTuple):
-    """The p of each sample alone, and adjusted for all samples that are tested together."""
-
-    p: Array
-    p_adjusted: Array
-
-
 def compute_p_values(
     samples: Iterable[Sample],
     *,
     is_one_sided: bool = False,
     is_stepwise: bool = False,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> PValues:
+) -> tuple[Array, Array]:
     """Test whether the mean of each sample of differences is 0, or on one side not below 0, all together.
 
+    Returns the p of each sample alone, and the p that is adjusted for all that are tested together.
+
     A sample's z is its sum, divided by the root of the sum of its squared sums by cluster, which no flip
-    changes. p is the share of sign flips of whole clusters with a z at least as extreme as the sample's. The
-    adjusted p is the share of flips whose most extreme z of all samples is (Westfall & Young 1993): the more
-    alike samples are, the less it exceeds p. Stepwise, samples that are more extreme are left out of this,
-    as they have been rejected before; then an adjusted p is at least that of the sample before. A sample
-    whose sums are all 0 has p 1 and does not count.
+    changes. p is the share of sign flips of whole clusters with a z at least as extreme as the sample's: of
+    all 2^clusters if these are at most RESAMPLES, else (b + 1) / (n + 1) of n random ones (Phipson & Smyth
+    2010). The adjusted p is the share of flips whose most extreme z of all samples is (Westfall & Young
+    1993): the more alike samples are, the less it exceeds p. Stepwise, samples that are more extreme are left
+    out of this, as they have been rejected before; then an adjusted p is at least that of the sample before.
+    A sample whose sums are all 0 has p 1 and does not count.
     """
     orient = np.negative if is_one_sided else np.abs
-    sums = [standardize_sums(sample) for sample in samples]
+    sums = []
+    for sample in samples:
+        totals: Array = np.bincount(sample.clusters % MAX_CLUSTERS, sample.values)  # Many are grouped.
+        root = math.sqrt(float((totals**2).sum()))
+        sums.append(totals / root if root >= 1e-12 else np.zeros_like(totals))
     # Subtracting a little keeps z equal that differ only in rounding.
     extremes = np.array([orient(row.sum()) - 1e-9 if row.any() else -np.inf for row in sums])
     order = np.argsort(extremes, kind="stable")[np.count_nonzero(np.isinf(extremes)) :]
@@ -1988,7 +1888,7 @@ def compute_p_values(
     rows = np.zeros((len(order), max(map(len, sums), default=0)))
     for row, position in zip(rows, order, strict=True):
         row[: len(sums[position])] = sums[position]
-    flips = draw_flips(rows.shape[1], resamples, seed)
+    flips = draw_flips(rows.shape[1])
     hits, joint_hits = np.zeros((2, len(order)))
     for first in range(0, len(flips), FLIPS_AT_A_TIME):
         block = flips[first : first + FLIPS_AT_A_TIME]
@@ -2001,27 +1901,20 @@ def compute_p_values(
         joint_hits += (limits <= (z if is_stepwise else z[-1:]).T).sum(axis=0)
     if is_stepwise:
         joint_hits = np.maximum.accumulate(joint_hits[::-1])[::-1]
-    tested = PValues(np.ones(len(sums)), np.ones(len(sums)))
-    tested.p[order] = hits / len(flips)
-    tested.p_adjusted[order] = joint_hits / len(flips)
-    return tested
-
-
-def standardize_sums(sample: Sample) -> Array:
-    """Return a sample's sums by cluster, divided by the root of the sum of their squares; else they are 0."""
-    sums = np.bincount(sample.clusters % MAX_CLUSTERS, sample.values)  # Many clusters are grouped.
-    root = math.sqrt(float((sums**2).sum()))
-    return sums / root if root >= 1e-12 else np.zeros_like(sums)
+    p, p_adjusted = np.ones((2, len(sums)))
+    p[order] = hits / len(flips)
+    p_adjusted[order] = joint_hits / len(flips)
+    return p, p_adjusted
 
 
 @functools.lru_cache(maxsize=2)
-def draw_flips(n_clusters: int, resamples: int, seed: int) -> Array:
+def draw_flips(n_clusters: int) -> Array:
     """Return sign flips of clusters, each a row of packed bits: all, or none flipped and random ones."""
-    if n_clusters < resamples.bit_length():
+    if n_clusters < RESAMPLES.bit_length():
         return np.arange(2**n_clusters, dtype="<u4").view(np.uint8).reshape(-1, 4)
     width = -(-n_clusters // 8)
-    noise = hashlib.shake_128(f"flip {seed}".encode()).digest(resamples * width)
-    packed = np.frombuffer(noise, np.uint8).reshape(resamples, width)
+    noise = hashlib.shake_128(b"flip 0").digest(RESAMPLES * width)
+    packed = np.frombuffer(noise, np.uint8).reshape(RESAMPLES, width)
     return np.concatenate([np.full((1, width), 255, np.uint8), packed])
 
 
@@ -2038,25 +1931,6 @@ def compute_correlation(x: Array, y: Array) -> float | None:
 # Every coefficient is 1 - observed / expected disagreement, computed from a table of how often one rater gave
 # a value (row) where another gave a value (column).
 
-DISTANCE_POWERS = {"nominal": 0, "linear": 1, "ordinal": 2, "interval": 2, "quadratic": 2}
-
-
-def cohen_kappa(a: Sequence[Any], b: Sequence[Any], weights: str | None = None) -> float | None:
-    """Return Cohen's kappa of two raters: 1 - observed / expected disagreement (Cohen 1960, 1968).
-
-    Args:
-        a, b: shape (n,), the ratings of the same items.
-        weights: None counts each disagreement 1, "linear" |x - y|, "quadratic" (x - y)^2.
-
-    Returns:
-        From -1 to 1, 0 for chance agreement. None for no items, and if both gave one same value only.
-
-    >>> cohen_kappa([1, 1, 2, 2], [1, 1, 2, 1])
-    0.5
-    """
-    tables, values = count_pairs(zip(a, b, strict=True))
-    return compute_coefficient(tables, values, weights or "nominal")
-
 
 def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: str = "nominal") -> float | None:
     """Return Krippendorff's alpha of any number of raters: 1 - observed / expected disagreement.
@@ -2071,48 +1945,18 @@ def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: str = "nominal")
     >>> krippendorff_alpha([[1, 1, 2, 2, None], [1, 1, 2, 1, 3]])
     0.5333333333333333
     """
-    tables, values = count_pairs(zip(*ratings, strict=True), both_orders=True)
-    return compute_coefficient(tables, values, level, correction=1)
-
-
-def fleiss_kappa(counts: Sequence[Sequence[int]]) -> float | None:
-    """Return Fleiss' kappa of raters who all rated the same items (Fleiss 1971).
-
-    Args:
-        counts: shape (n_items, n_categories), how many raters chose each category for each item.
-
-    Returns:
-        At most 1, 0 for chance agreement. None for no items, for fewer than two raters, and if only one
-        category was chosen.
-
-    >>> fleiss_kappa([[2, 0], [0, 2], [2, 0], [0, 2], [2, 0], [0, 2], [1, 1], [1, 1]])
-    0.5
-    """
-    sizes = {int(sum(row)) for row in counts}
-    if len(sizes) > 1:
-        raise ValueError(f"items differ in their number of raters: {sorted(sizes)}")
-    n_raters = max(sizes, default=0)
-    if n_raters < 2:
-        return None
-    matrix = np.array(counts, np.float64)
-    table = (matrix.T @ matrix - np.diag(matrix.sum(axis=0))) / (n_raters - 1)
-    return compute_coefficient(table.reshape(1, -1), range(len(table)), "nominal")
+    return measure_coefficient(list(zip(*ratings, strict=True)), (), "", level, correction=1).value
 
 
 def count_pairs(
-    items: Iterable[Sequence[Any]], clusters: Sequence[Hashable] = (), *, both_orders: bool = False
+    rows: Sequence[Sequence[Any]], clusters: Sequence[Hashable], *, both_orders: bool
 ) -> tuple[Array, Sequence[Any]]:
     """Count the pairs of values that two raters gave to an item; return the counts and the values.
 
-    Args:
-        items: the ratings of each, of which missing ones are None.
-        clusters: of the items. Without them, or of too many values for an interval, all are in one.
-        both_orders: count each pair in both orders. Otherwise the first rater's value is the table's row.
-
-    Returns:
-        A table of n_values^2 counts in each cluster's row, and the values, ascending if they have an order.
+    A row has the ratings of an item, None for a missing one. Without clusters, or of too many values for an
+    interval, all items are in one. The counts are a table of n_values^2 in each cluster's row: of the first
+    rater's value and the other's, or of each pair in both orders. Values ascend if they have an order.
     """
-    rows = list(items)
     values = [value for value in dict.fromkeys(flatten(rows)) if value is not None]
     with suppress(TypeError):
         values.sort()
@@ -2135,13 +1979,6 @@ def count_pairs(
     return tables.reshape(n_clusters, size**2), values
 
 
-def compute_coefficient(
-    tables: Array, values: Sequence[Any], level: str, correction: int = 0
-) -> float | None:
-    coefficient = float(compute_coefficients(tables.sum(axis=0)[np.newaxis], values, level, correction)[0])
-    return None if math.isnan(coefficient) else coefficient
-
-
 def compute_coefficients(tables: Array, values: Sequence[Any], level: str, correction: int = 0) -> Array:
     """Return 1 - observed / expected disagreement of each table; NaN if none is expected.
 
@@ -2152,7 +1989,7 @@ def compute_coefficients(tables: Array, values: Sequence[Any], level: str, corre
     tables = tables.reshape(len(tables), size, size)
     rows = tables.sum(axis=2)
     columns = tables.sum(axis=1)
-    power = DISTANCE_POWERS[level]
+    power = {"nominal": 0, "ordinal": 2, "interval": 2, "quadratic": 2}[level]
     if level == "ordinal":  # a distance is the number of ratings between two values (Krippendorff 2011)
         scale = np.cumsum(rows, axis=1) - rows / 2
     else:
@@ -2302,14 +2139,14 @@ def measure_coefficient(
 ) -> Mean:
     """Return a coefficient of items' ratings with its interval, or the reason why there is none.
 
-    With a `correction`, that of `compute_coefficients`, the order of the raters does not matter.
+    With a `correction`, as that of `compute_coefficients`, the order of the raters does not matter.
     """
     tables, values = count_pairs(ratings, clusters, both_orders=correction is not None)
     compute = functools.partial(compute_coefficients, values=values, level=level, correction=correction or 0)
-    value = compute_coefficient(tables, values, level, correction or 0)
+    value = float(compute(tables.sum(axis=0)[np.newaxis])[0])
     interval = bootstrap_statistic(tables, compute)
     reason = None
-    if value is None:
+    if math.isnan(value):
         reason = "only one value was given" if len(ratings) else "no item in common"
     elif len(values) > MAX_INTERVAL_VALUES:
         reason = f"more than {MAX_INTERVAL_VALUES} different ratings"
@@ -2317,7 +2154,8 @@ def measure_coefficient(
         reason = f"fewer than {MIN_CLUSTERS} {clustered_by}: {len(tables)}"
     elif interval is None or interval.low == interval.high:  # resamples that all agree know no variance
         reason = f"resamples of {clustered_by} have {'the same' if interval else 'mostly none'}"
-    return Mean(value, None if reason else interval, len(ratings), len(tables), reason=reason)
+    known = None if math.isnan(value) else value
+    return Mean(known, None if reason else interval, len(ratings), len(tables), reason=reason)
 
 
 def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
@@ -2398,7 +2236,9 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
         # Clusters without the measure are not flipped: the fewer there are, the sooner all flips are tried.
         columns = np.array([scores.values[measure.name] for scores in systems.values()])
         has_score = ~np.isnan(columns).all(axis=0)
-        items = table.items.select(has_score).renumber()
+        items = table.items.select(has_score)
+        _, numbers = np.unique(items.clusters, return_inverse=True)
+        items = items._replace(clusters=numbers)
         named = dict(zip(systems, columns[:, has_score], strict=True))
         pairs = []
         for system, other in itertools.combinations(systems, 2):
@@ -2416,37 +2256,28 @@ def test_pairs(pairs: Sequence[Pair], *, is_one_sided: bool) -> list[Difference]
     """Measure all differences, and test them together: whether there is one, or only whether it is a drop."""
     gains = (pair.subtract().scale(pair.measure.direction) for pair in pairs if not pair.obstacle)
     tested = compute_p_values(gains, is_one_sided=is_one_sided, is_stepwise=not is_one_sided)
-    p_values = zip(tested.p.tolist(), tested.p_adjusted.tolist(), strict=True)
+    p_values = zip(*(column.tolist() for column in tested), strict=True)
     differences = []
     for pair in pairs:
-        row = measure_difference(pair)
-        p, p_adjusted = (None, None) if pair.obstacle else next(p_values)
-        if row.difference is not None and p_adjusted is not None:
-            state = State.NO_DROP if is_one_sided else State.NO_DIFFERENCE
-            if p_adjusted <= MAX_P:
-                state = State.BETTER if row.difference * row.measure.direction > 0 else State.WORSE
-            row = row._replace(p=p, p_adjusted=p_adjusted, state=state)
+        measure = pair.measure
+        gaps = pair.subtract()
+        state = pair.obstacle or State.NOT_COMPARABLE
+        row = Difference(pair.system, pair.other, measure, gaps.n, state, pair.reason)
+        if gaps.n and state is not State.NOT_SUBMITTED:
+            row = row._replace(difference=gaps.mean * measure.scale)
+        if not pair.obstacle:
+            p, p_adjusted = next(p_values)
+            if row.difference is None:
+                row = row._replace(reason="no question in common has it")
+            else:
+                largest = max(measure.highest - measure.lowest, np.abs(gaps.values).max())
+                interval = compute_difference_interval(gaps.scale(measure.scale), largest * measure.scale)
+                state = State.NO_DROP if is_one_sided else State.NO_DIFFERENCE
+                if p_adjusted <= MAX_P:
+                    state = State.BETTER if row.difference * measure.direction > 0 else State.WORSE
+                row = row._replace(interval=interval, p=p, p_adjusted=p_adjusted, state=state)
         differences.append(row)
     return differences
-
-
-def measure_difference(pair: Pair) -> Difference:
-    """Return the difference of a pair, which is not tested yet."""
-    measure = pair.measure
-    gaps = pair.subtract()
-    row = Difference(
-        pair.system, pair.other, measure, gaps.n, pair.obstacle or State.NOT_COMPARABLE, pair.reason
-    )
-    if not gaps.n:
-        return row if pair.obstacle else row._replace(reason="no question in common has it")
-    if pair.obstacle is State.NOT_SUBMITTED:
-        return row
-    row = row._replace(difference=gaps.mean * measure.scale)
-    if pair.obstacle:
-        return row
-    largest = max(measure.highest - measure.lowest, np.abs(gaps.values).max())
-    interval = compute_difference_interval(gaps.scale(measure.scale), largest * measure.scale)
-    return row._replace(interval=interval)
 
 
 def list_differences(differences: Iterable[Difference], system: str) -> list[dict[str, Any]]:
@@ -2465,7 +2296,6 @@ def list_differences(differences: Iterable[Difference], system: str) -> list[dic
 # reply. Journal keys are hashes of request bodies, which contain the texts and schemas below: if a character
 # of these changes, everything is asked and paid for again. Read first: Prompt, Criterion, Reply.
 
-SEED = 20240229  # Groq's `seed` is best effort
 SUMMARY_LEVELS = (0, 1, 2)
 
 AS_DATA = """\
@@ -2796,16 +2626,6 @@ class Failure(msgspec.Struct):
 Outcome: TypeAlias = Judgement | Failure
 
 
-def average_repeats(judgements: Sequence[Judgement]) -> Judgement:
-    """Return the mean of the judgements of an answer, with the reason of the score that is nearest to it."""
-    score = average([judgement.score for judgement in judgements])
-    scores = {}
-    for name in judgements[0].scores:
-        scores[name] = average([judgement.scores[name] for judgement in judgements])
-    nearest = min(judgements, key=lambda judgement: abs(judgement.score - score))
-    return msgspec.structs.replace(nearest, score=score, scores=scores, repeats=judgements)
-
-
 def average(scores: Sequence[float]) -> float:
     """Return the mean of some scores. That of equal ones is this score, whole if it is."""
     return scores[0] if len(set(scores)) == 1 else math.fsum(scores) / len(scores)
@@ -2876,7 +2696,15 @@ def collect_outcomes(answered: Iterable[tuple[Request, Outcome]]) -> Outcomes:
             failures.setdefault(request.id, outcome)
         else:
             found[request.id].append(outcome)
-    means = {request_id: average_repeats(judgements) for request_id, judgements in found.items()}
+    means: Outcomes = {}
+    for request_id, judgements in found.items():
+        score = average([judgement.score for judgement in judgements])
+        scores = {}
+        for name in judgements[0].scores:
+            scores[name] = average([judgement.scores[name] for judgement in judgements])
+        nearest = min(judgements, key=lambda judgement: abs(judgement.score - score))  # has the reason
+        mean = msgspec.structs.replace(nearest, score=score, scores=scores, repeats=judgements)
+        means[request_id] = mean
     return {**means, **failures}
 
 
@@ -2884,14 +2712,26 @@ Body: TypeAlias = dict[str, Any]
 
 
 def build_body(model: str, request: Request) -> Body:
-    """Return the body of a request, as MODELS prescribes it. Its hash is the key in the journal."""
+    """Return the body of a request, as MODELS prescribes it. Its hash is the key in the journal.
+
+    The constant part of the messages comes first: the service can cache it.
+    """
     settings = MODELS.get(model, UNKNOWN_MODEL)
     prompt = PROMPTS[request.prompt]
+    filled = dict(request.texts)
+    for name in prompt.data:
+        filled[name] = escape_delimiters(filled[name]).strip()
+    joined = "\0".join(filled[name] for name in prompt.data)  # a writer of one text cannot know its hash
+    marker = hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    content = prompt.user_template.format(marker=marker, **filled)
     body = {
         "model": model,
-        "messages": build_messages(prompt, request.texts),
+        "messages": [
+            {"role": "system", "content": prompt.system_message},
+            {"role": "user", "content": content},
+        ],
         "temperature": request.temperature,
-        "seed": SEED + request.repeat,
+        "seed": 20240229 + request.repeat,  # Groq takes it as best effort
         "max_completion_tokens": settings.max_completion_tokens + prompt.more_tokens,
         "response_format": build_schema_format(prompt) if settings.strict_schema else JSON_MODE,
     }
@@ -2910,17 +2750,6 @@ JSON_MODE: Schema = {"type": "json_object"}
 def build_schema_format(prompt: Prompt) -> Schema:
     schema = {"name": "judgement", "strict": True, "schema": prompt.schema}
     return {"type": "json_schema", "json_schema": schema}
-
-
-def build_messages(prompt: Prompt, texts: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return the messages of a request. The constant part comes first: the service can cache it."""
-    filled = dict(texts)
-    for name in prompt.data:
-        filled[name] = escape_delimiters(texts[name]).strip()
-    joined = "\0".join(filled[name] for name in prompt.data)  # a writer of one text cannot know its hash
-    marker = hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    content = prompt.user_template.format(marker=marker, **filled)
-    return [{"role": "system", "content": prompt.system_message}, {"role": "user", "content": content}]
 
 
 def build_complaint(prompt: Prompt, invalid_reply: str, reason: str) -> list[dict[str, str]]:
@@ -2948,7 +2777,21 @@ class Call(NamedTuple):
 
     def read(self, reply: Reply) -> Judgement:
         """Return the judgement in a reply, a new or a stored one. Raises InvalidReply."""
-        return reply.read(self.prompt, self.request.texts.get("answer", ""))
+        if reply.refused:  # whatever else it says
+            raise InvalidReply(reply.refused)
+        value, source = parse_reply(reply)
+        if self.prompt.reply_fields:
+            try:
+                written = msgspec.convert(value, self.prompt.reply_type)
+            except msgspec.ValidationError as error:
+                raise InvalidReply(f"it is not as asked for: {error}") from None
+            return Judgement(0, "", value=msgspec.to_builtins(written), reply=reply)
+        judgement = read_scores(only_dict(value), self.prompt)
+        answer = self.request.texts.get("answer", "")
+        if "{" in answer and fold_json(source) in fold_json(escape_delimiters(answer)):
+            raise InvalidReply("it also stands in the answer: reply with a judgement of your own")
+        judgement.reply = reply
+        return judgement
 
 
 # -- Criteria
@@ -3030,15 +2873,9 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(outcome, Decision):
             judged = self.describe(outcome.judged)
             return f"{word}{remark}, overridden: {outcome.reason} (The judge: {judged})"
-        repeats = self.describe_repeats(outcome)
-        if repeats:
-            word += f" ({repeats})"
+        if len(outcome.repeats) > 1:
+            word += f" ({', '.join(self.format_score(repeat.score) for repeat in outcome.repeats)})"
         return f"{word}{remark}: {outcome.rationale}"
-
-    def describe_repeats(self, judgement: Judgement | None) -> str:
-        """Return "yes, no, yes": the judge's word each time that it was asked; "" if that was once."""
-        words = [self.format_score(repeat.score) for repeat in judgement.repeats] if judgement else []
-        return ", ".join(words) if len(words) > 1 else ""
 
 
 def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
@@ -3088,38 +2925,37 @@ def read_own_criteria(
 
 # -- Untrusted texts
 
-# Of Unicode: control and format characters, halves of characters, and line separators.
-INVISIBLE_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
-INVISIBLE_NAMES = "VARIATION SELECTOR|GRAPHEME JOINER|HANGUL .*FILLER|VOWEL INHERENT|PATTERN BLANK"
-# A joiner between two characters beyond ASCII, and a selector after one or in a keycap, shape a word, as in
-# Persian, or an emoji. Everywhere else they can only hide something, as all else that nobody sees.
-SHAPING = "\ufe0f?[\u200c\u200d](?=[^\x00-\x7f])|[\ufe0e\ufe0f]"
-KEYCAP = "(?<=[0-9#*])\ufe0f(?=\u20e3)"
+# Control, format and surrogate characters (Unicode Cc, Cf, Cs) and line separators, but not newline and tab;
+# then characters that look blank.
+INVISIBLE_CHARS = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u200e\u200f"
+    "\u2028\u2029\u2065\u206a-\u206f\ud800-\udfff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\u115f\u1160\u3164\uffa0\u2800"
+)
+HIDDEN_CHARS = (  # that are of no use but to hide text
+    "\u034f\u17b4\u17b5\u180b-\u180f\u200b\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufff0-\ufff8"
+    "\U000e0000-\U000e0080\U000e0100-\U000e01ef"
+)
+# Variation selectors vary nothing after ASCII, but for a keycap, and after each other; the first 14 only
+# letters and mathematical signs.
+VARIATIONS = (
+    "(?<![^\x00-\x7f\ufe00-\ufe0f])[\ufe00-\ufe0f](?!(?<=[0-9#*]\ufe0f)\u20e3)"
+    "|(?<![\\w\u2200-\u22ff\u2a00-\u2aff])[\ufe00-\ufe0d]"
+)
+# Joiners belong to Persian or Indic words and to emoji, and to no text in ASCII.
+JOINERS = "(?<![^\x00-\x7f\u200b-\u200f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u200b-\u200f])"
+HIDDEN = f"[{HIDDEN_CHARS}]|{VARIATIONS}"  # an answer with any of it is flagged
+SUSPICIOUS = f"[{INVISIBLE_CHARS}{HIDDEN_CHARS}\u200c\u200d\ufe00-\ufe0f]"  # looked for first: it is fast
+INVISIBLE = f"(?={SUSPICIOUS})(?:[{INVISIBLE_CHARS}]|{HIDDEN}|{JOINERS})"
 DELIMITER = r"(?i)\[[^\n\[]{0,200}?\b(?:question|reference|answer|end)\s*\]"
 ROUND_BRACKETS = str.maketrans("[]", "()")
 
 
-@functools.cache
-def is_invisible(character: str) -> bool:
-    if character in "\n\t":
-        return False
-    name = unicodedata.name(character, "")
-    return unicodedata.category(character) in INVISIBLE_CATEGORIES or bool(re.search(INVISIBLE_NAMES, name))
-
-
-def replace_invisible(text: str, replace: Callable[[str], str]) -> str:
-    """Replace each character that people cannot see, but that a model or a console may obey."""
+def remove_invisible(text: str) -> str:
+    """Remove the characters that people cannot see, but that a model or a console may obey."""
     if text.isascii() and text.isprintable():
         return text
-    found = re.escape("".join(filter(is_invisible, sorted(set(text)))))
-    if not found:
-        return text
-    pattern = f"(?<=[^\x00-\x7f{found}])(?:{SHAPING})|{KEYCAP}|([{found}])"
-    return re.sub(pattern, lambda match: replace(match[1]) if match[1] else match[0], text)
-
-
-def remove_invisible(text: str) -> str:
-    return replace_invisible(text, lambda _: "")
+    return re.sub(INVISIBLE, "", text)
 
 
 def is_blank(text: str) -> bool:
@@ -3162,39 +2998,20 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
         except msgspec.ValidationError:
             self.usage = NO_USAGE
 
-    def read(self, prompt: Prompt, answer: str = "") -> Judgement:
-        """Return the judgement in the reply on an answer. Raises InvalidReply."""
-        if self.refused:  # whatever else it says
-            raise InvalidReply(self.refused)
-        try:
-            value, source = parse_reply(self.content)
-        except InvalidReply as error:
-            raise InvalidReply("it is cut off" if self.cut_off else str(error)) from None
-        if prompt.reply_fields:
-            try:
-                written = msgspec.convert(value, prompt.reply_type)
-            except msgspec.ValidationError as error:
-                raise InvalidReply(f"it is not as asked for: {error}") from None
-            judgement = Judgement(0, "", value=msgspec.to_builtins(written))
-        else:
-            judgement = read_scores(only_dict(value), prompt)
-            if "{" in answer and fold_json(source) in fold_json(escape_delimiters(answer)):
-                raise InvalidReply("it also stands in the answer: reply with a judgement of your own")
-        judgement.reply = self
-        return judgement
 
-
-def parse_reply(text: str) -> tuple[object, str]:
+def parse_reply(reply: Reply) -> tuple[object, str]:
     """Return the JSON value that a reply is, and its text. Raises InvalidReply: other scores are quotations.
 
     After it there is nothing but a full stop or a fence, and before it closed thoughts, words that end in a
     colon, and a fence, as far as there are any.
     """
-    text = re.sub(BEFORE_REPLY, "", text.strip())
+    text = re.sub(BEFORE_REPLY, "", reply.content.strip())
     with suppress(ValueError, RecursionError):
         value, stop = REPLY_DECODER.raw_decode(text)
         if text[stop:].strip() in ("", ".", "```"):
             return value, text[:stop]
+    if reply.cut_off:
+        raise InvalidReply("it is cut off")
     what = "it is not one JSON object" if text else "it is empty"
     raise InvalidReply(f"{what}: reply with the JSON object alone")
 
@@ -3256,12 +3073,9 @@ FAMILIES = (
 )
 
 
-def find_families(model: str) -> set[str]:
-    return {family for family in FAMILIES if re.search(family, model.lower())}
-
-
 def warn_about_family(judge: str, generators: Iterable[str]) -> list[WarningRecord]:
-    alike = [generator for generator in generators if find_families(generator) & find_families(judge)]
+    pattern = "|".join(family for family in FAMILIES if re.search(family, judge.lower()))
+    alike = [generator for generator in generators if pattern and re.search(pattern, generator.lower())]
     if not alike:
         return []
     names = shorten_names(alike)
@@ -3279,7 +3093,6 @@ FLAG_PATTERNS = {
         | \b(?:ignore|disregard|forget)\b[^.!?\n]{0,80}\b(?:above|previous|instructions?|rubric|prompt)\b
         | \byou\ are\ (?:now\ )?(?:a|the)\ (?:grader|judge)\b""",
 }
-USUAL_INVISIBLE = "\xad\u200e\u200f"  # hyphens and directions, as word processors write them
 
 
 def find_flags(answer: str, *allowed: str) -> list[str]:
@@ -3292,8 +3105,7 @@ def find_flags(answer: str, *allowed: str) -> list[str]:
     for flag, pattern in FLAG_PATTERNS.items():
         if any(fold_text(match.group()) not in known for match in re.finditer(pattern, text)):
             flags.append(flag)
-    removed = {*judged} - {*visible} - {*USUAL_INVISIBLE}
-    if any(unicodedata.category(character) != "Cc" for character in removed):
+    if visible != judged and re.search(HIDDEN, judged):
         flags.append("zero-width")
     if len(answer) > MAX_ANSWER_CHARS:
         flags.append("cut-off")
@@ -4596,7 +4408,7 @@ def render_title(title: str) -> str:
 def escape_console(text: str) -> str:
     """Return text on one line, with escapes for what nobody sees and what controls a console."""
     line = re.sub(r"[\r\n\t\v\f\u0085\u2028\u2029]+", " ", text)
-    return replace_invisible(line, lambda character: character.encode("unicode_escape").decode())
+    return re.sub(INVISIBLE, lambda match: match[0].encode("unicode_escape").decode(), line)
 
 
 def render_text_table(part: Part) -> str:
@@ -6880,7 +6692,7 @@ def combine_with_evidence(answer: SplitAnswer, score: float) -> dict[str, float]
     evidence = 0.0  # A missing prediction earns nothing, even if there is nothing to cite.
     if answer.prediction is not NO_PREDICTION:
         evidence = evidence_score(answer.gold, answer.cited, answer.document.sentences)
-    combined = combine_scores(normalize_score(score), evidence)
+    combined = ANSWER_WEIGHT * (score / TOP_SCORE) + (1 - ANSWER_WEIGHT) * evidence
     return {EVIDENCE_MEASURE.name: evidence, COMBINED_MEASURE.name: combined}
 
 
@@ -6973,7 +6785,7 @@ def qualify_citations(answer: SplitAnswer, score: float) -> str:
 def describe_answer(answer: SplitAnswer) -> dict[str, Any]:
     score = answer.scores.get(ANSWER_MEASURE.name)
     return {
-        "answer_score_normalized": None if score is None else normalize_score(score),
+        "answer_score_normalized": None if score is None else score / TOP_SCORE,
         EVIDENCE_MEASURE.name: answer.scores.get(EVIDENCE_MEASURE.name),
         "evidence_method": choose_evidence_method(answer.gold, answer.document.sentences),
         COMBINED_MEASURE.name: answer.scores.get(COMBINED_MEASURE.name),
@@ -8584,9 +8396,9 @@ def choose_threshold(answers: Sequence[ItemAnswer]) -> dict[str, Any]:
     others = [answer for answer in labelled if not answer.is_tuned]
     figure = "f1" if any(answer.item.label for answer in tuned) else "accuracy"
     tried = {threshold: try_threshold(threshold, tuned) for threshold in SEMANTIC_THRESHOLDS}
-    best = max(tried, key=lambda threshold: getattr(tried[threshold], figure) or 0.0)
+    best = max(tried, key=lambda threshold: tried[threshold][figure] or 0.0)
     tuning = {
-        **msgspec.structs.asdict(try_threshold(best, others)),
+        **try_threshold(best, others),
         "threshold": best,
         "criterion": figure,
         "proxy": not labelled,
@@ -8601,7 +8413,7 @@ def choose_threshold(answers: Sequence[ItemAnswer]) -> dict[str, Any]:
     return tuning
 
 
-def try_threshold(threshold: float, answers: Sequence[ItemAnswer]) -> Classification:
+def try_threshold(threshold: float, answers: Sequence[ItemAnswer]) -> dict[str, float | None]:
     truth = []
     for answer in answers:
         label = answer.item.label
@@ -9079,7 +8891,7 @@ def choose_asked(systems: list[AnswerSystem], options: AnswerOptions) -> tuple[l
     averages = {}
     for system in systems:
         scores = [answer.scores[options.ranker] for answer in system.answers]
-        averages[system.title] = compute_average(scores)
+        averages[system.title] = divide(math.fsum(scores), len(scores))
     ranks = rank_systems(averages)
     best = [system for system in systems if (ranks[system.title] or math.inf) <= limit]
     if len(best) == len(systems):
@@ -9489,7 +9301,7 @@ def summarize_quality(protocol: Criterion, system: ItemSystem) -> dict[str, Any]
         measure = Measure(name, name, lowest=min(LEVEL_SCORES.values()), highest=TOP_SCORE)
         sample = make_sample([judgement.scores[name] for judgement in judgements], clusters)
         average = compute_mean(sample, measure)
-        share = None if average.value is None else normalize_score(average.value)
+        share = None if average.value is None else average.value / TOP_SCORE
         row = {"n": average.n, "mean": average.value, "normalized": share, "ci95": average.interval}
         quality[name] = row
     return quality
@@ -10311,7 +10123,7 @@ def measure_people(
             if lowest <= min(given_all) and max(given_all) <= highest:
                 width = highest - lowest
         interval = compute_mean_interval(make_sample(gaps, clusters), -width, width)
-        gap = Mean(compute_average(gaps), interval, len(gaps))
+        gap = Mean(math.fsum(gaps) / len(gaps), interval, len(gaps))
     raters = list(zip(*(item.ratings for item in items), strict=True))
     of_people = raters[people.start :]
     common = labels.most_common(1)
@@ -10773,7 +10585,7 @@ def summarize_rows(rows: Sequence[ScoredSummary]) -> dict[str, Spreads]:
 def measure_spread(column: Sequence[float | None], clusters: Clusters = None) -> Spread:
     """Describe scores: q2 is the median, q4 the maximum."""
     values = [value for value in column if value is not None]
-    spread: Spread = msgspec.structs.asdict(summarize_values(values))
+    spread: Spread = {**summarize_values(values)}
     sample = make_sample(np.array(column, np.float64), clusters)  # None becomes NaN: left out
     interval = bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
     low, high = interval or (None, None)

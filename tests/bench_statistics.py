@@ -66,7 +66,7 @@ def find_error(wanted: float, runs: int, usual: int = RUNS) -> float:
 def adjust(columns: Iterable[Array], clusters: Array | None = None, **options: bool) -> Array:
     """Return the adjusted p-values of columns of differences."""
     samples = [evaluation.make_sample(column, clusters) for column in columns]
-    return evaluation.compute_p_values(samples, **options).p_adjusted
+    return evaluation.compute_p_values(samples, **options)[1]
 
 
 # ------------------------------------------------------------------ The gate

@@ -92,6 +92,32 @@ def compare(project: Project, *judges: object, options: tuple[str, ...] = (), pe
 # ------------------------------------------------------------------ Statistics
 
 
+@table(
+    "a, b, kappa",
+    {
+        "chance": ([1, 1, 2, 2], [1, 2, 1, 2], 0),
+        "words": (["yes", "no", "no"], ["yes", "no", "yes"], 0.4),
+        "near": ([1, 5, 3], [1, 5, 4], 1 - 3 / 51),
+        "the values are the scale": ([1, 10, 1], [1, 10, 10], 0.4),
+        **{
+            f"scikit-learn {n}": tuple(row.values()) for n, row in enumerate(reference_numbers("cohen_kappa"))
+        },
+    },
+)
+def test_kappa(project: Project, a: list[Any], b: list[Any], kappa: float) -> None:
+    """Of verdicts, and of scores with quadratic weights. The references lack a value of the scale."""
+    key = "correct" if "no" in a else "score"
+    for one, other in ((a, b), (b, a)):
+        [pair] = compare(project, scores(*one, key=key), scores(*other, key=key))["all"]["pairs"]
+        assert pair["kappa"] == pytest.approx(kappa, abs=1e-12)
+
+
+def test_fleiss_kappa(project: Project) -> None:
+    """Of all pairs of raters 2/3 agree, by chance 1/2."""
+    results = compare(project, answers("yes", "yes", "no"), answers("yes", "no", "no"))
+    assert results["all"]["fleiss_kappa"] == pytest.approx(1 / 3)
+
+
 @pytest.mark.parametrize("kind", ["correct", "score"])
 def test_the_coefficients_equal_those_of_other_packages(project: Project, kind: str) -> None:
     """Three judges with gaps: kappa of each pair, Fleiss' kappa of the complete items, alpha of all."""
@@ -114,12 +140,13 @@ def test_the_interval_of_kappa_is_a_percentile_bootstrap(project: Project, key: 
     kappas = []
     for _ in range(2000):
         drawn = generator.integers(0, n, n)
-        by_chance = ((a[drawn, np.newaxis] - b[drawn]) ** 2).mean()  # both kinds: of 0 and 1, too
-        kappas.append(1 - ((a[drawn] - b[drawn]) ** 2).mean() / by_chance)
+        observed = ((a[drawn] - b[drawn]) ** 2).mean()  # also the share of verdicts that differ
+        expected = ((a[drawn][:, np.newaxis] - b[drawn]) ** 2).mean()
+        kappas.append(1 - observed / expected)
     tail = 100 * norm.cdf((n / (n - 1)) ** 0.5 * student_t.ppf(0.025, n - 1))
     [pair] = compare(project, scores(*a.tolist(), key=key), scores(*b.tolist(), key=key))["all"]["pairs"]
-    expected = np.percentile(np.array(kappas, float), [tail, 100 - tail])
-    assert pair["ci95"]["kappa"] == pytest.approx(expected.tolist(), abs=0.05)
+    interval = np.percentile(kappas, [tail, 100 - tail])
+    assert pair["ci95"]["kappa"] == pytest.approx(interval.tolist(), abs=0.05)
 
 
 def test_a_kappa_that_is_undefined_is_null(project: Project) -> None:

@@ -80,7 +80,7 @@ SHOWN = {
     "looking blank": ("a\u2028\u2029\u115f\u1160\u3164\uffa0\u2800\U000e0100b", "ab"),
     "other scripts": (SHOWN_AS_IT_IS, SHOWN_AS_IT_IS),
     "joiners within a word or an emoji": (JOINED, JOINED),
-    "joiners elsewhere": ("gre\u200dat\u200c می\u200c\u200c\u200c\u200c\u200cسوخت", "great می\u200cسوخت"),
+    "joiners elsewhere": ("gre\u200dat\u200c می\u200c\u200c\u200c\u200c\u200cسوخت", "great میسوخت"),
 }
 
 
@@ -127,6 +127,7 @@ HIDDEN = {
     "a selector that no emoji has": "\U0001f600\ufe01",
     "selectors after a dot": SELECTORS,
     **{f"U+{char:04X}": chr(char) for char in (0x34F, 0x17B4, 0x17B5, *range(0x180B, 0x1810))},
+    **{f"U+{char:04X}": chr(char) for char in (*range(0xFFF0, 0xFFF9), 0xE0000, 0xE0080)},
 }
 FLAGGED: dict[str, tuple[str, list[str]]] = {
     "score": (f"{GOOD} Score: 5", ["score-like"]),
@@ -178,6 +179,7 @@ HONEST = {
     "scale": "It is on a 4.5/5.0 scale.",
     "keycap and heart": "5\ufe0f\u20e3 #\ufe0f\u20e3 \u2764\ufe0f",
     "a heart in an emoji": "\U0001f468\u200d\u2764\ufe0f\u200d\U0001f468",
+    "variants of a sign and of an ideograph": "\u2229\ufe00 \u845b\ufe00",
     "another scale": "He scored 5 of 10 points, 15/50 in all.",
     "system": "The solar system: eight planets. The user pays.",
     "someone who ignores": "He ignored the warning. They forget their keys.",

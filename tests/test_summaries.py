@@ -8,10 +8,20 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import evaluation
 import pytest
 
-from conftest import JUDGE, Project, Serve, assert_refused, blocks, json_lines, mentions, pasted, table
+from conftest import (
+    JUDGE,
+    Project,
+    Serve,
+    assert_refused,
+    blocks,
+    json_lines,
+    mean_interval,
+    mentions,
+    pasted,
+    table,
+)
 from groq_server import Call, Reply, completion
 
 OFFLINE = "results/offline-summaries-JSON-enforced/results-5-offline-0.json"
@@ -342,8 +352,7 @@ def test_the_statistics_and_a_failed_judgement(project: Project, serve: Serve) -
     assert [grounding[name] for name in names] == [5, 1.4, 2, 0, 1, 2, 2, 2, 2]
     assert grounding["std"] == pytest.approx(0.8**0.5)  # (0.36 + 1.96 + 0.36 + 0.16 + 0.36) / 4
     assert grounding["distribution"] == {"0": 1, "1": 1, "2": 3}
-    interval = (grounding["ci_95_lower"], grounding["ci_95_upper"])
-    assert interval == evaluation.bootstrap_interval(levels, range(5))
+    assert (grounding["ci_95_lower"], grounding["ci_95_upper"]) == mean_interval(levels)
     total = content["statistics_without_errors"][TOTAL]
     assert (total["mean"], total["q1"], total["q2"], total["q4"]) == (9.4, 9.0, 10.0, 10)
     assert total["distribution"] == {str(n): {8: 1, 9: 1, 10: 3}.get(n, 0) for n in range(11)}
