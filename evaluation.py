@@ -312,7 +312,6 @@ class JudgingStopped(Exception):
 
 NonBlank = Annotated[str, msgspec.Meta(pattern=r"\S")]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | None
-ItemAmount = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | Amount
 MAX_RATING = 10**9  # so that a square is exact enough
 RATING_RANGE = msgspec.Meta(ge=-MAX_RATING, le=MAX_RATING)
 Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE]
@@ -321,9 +320,11 @@ Fields: TypeAlias = dict[str, Any]  # of a row as a file has it, before it is a 
 if TYPE_CHECKING:  # what the values are in memory, once a record's `__post_init__` has converted them
     Scalar: TypeAlias = str
     Verdict: TypeAlias = bool
+    ItemAmount: TypeAlias = float
 else:
     Scalar = str | int | float | bool  # text; a number or boolean is kept as JSON writes it
     Verdict = Any  # yes or no, see `parse_verdict`
+    ItemAmount = Any  # a number or a cell with one, see `parse_amount_cell`
 
 VERDICT_WORDS = dict.fromkeys(("yes", "true", "1", "1.0", "c"), True)  # logs have C for correct
 VERDICT_WORDS |= dict.fromkeys(("no", "false", "0", "0.0", "i"), False)
@@ -332,7 +333,7 @@ LEVEL_WORDS = f"a whole number from 1 to {TOP_SCORE}"
 
 class Record(msgspec.Struct, gc=False):
     # What the columns of a table that have a field may be called, if not by its name alone
-    aliases: ClassVar[Mapping[str, Sequence[str]]] = {}
+    aliases: ClassVar[dict[str, Sequence[str]]] = {}
 
 
 class Rubric(Record):
@@ -526,7 +527,7 @@ class Item(Record, kw_only=True):
     A source may be an object in the file: of its id, doc_id and title the first that is expected counts.
     """
 
-    aliases: ClassVar[Mapping[str, Sequence[str]]] = {
+    aliases: ClassVar[dict[str, Sequence[str]]] = {
         "gold": ("expected_answer", "gold", "expected", "ground_truth", "reference", "expected_output",
                  "target", "reference_answer"),
         "options": ("expected_options", "ground_truths"),
@@ -550,9 +551,9 @@ class Item(Record, kw_only=True):
     expected_sources: list[Any] = []
     sources: list[Any] = []
     context: list[Any] = []  # texts, or objects with a text
-    latency_ms: ItemAmount = None
-    input_tokens: ItemAmount = None
-    output_tokens: ItemAmount = None
+    latency_ms: ItemAmount | None = None
+    input_tokens: ItemAmount | None = None
+    output_tokens: ItemAmount | None = None
     correct: Verdict | None = None
     decision_method: Any = None
     judge_model: Any = None
@@ -573,7 +574,11 @@ class Item(Record, kw_only=True):
         self.accepted = list(dict.fromkeys(convert_texts("gold", self.accepted)))
         self.keywords = convert_texts("keywords", self.keywords)
         self.correct = parse_verdict(self.correct)
-        self.context = [list_texts("context", passage, TEXT_FIELDS)[0] for passage in self.context]
+        for name in AMOUNTS:
+            if getattr(self, name) is not None:
+                setattr(self, name, parse_amount_cell(name, getattr(self, name)))
+        texts = ("text", "content", "page_content")
+        self.context = [list_texts("context", passage, texts)[0] for passage in self.context]
         expected = [list_texts("expected_sources", row, SOURCE_FIELDS)[0] for row in self.expected_sources]
         self.expected_sources = expected
         for index, source in enumerate(self.sources):
@@ -593,10 +598,8 @@ class Item(Record, kw_only=True):
 
 
 SOURCE_FIELDS = ("id", "doc_id", "title")
-TEXT_FIELDS = ("text", "content", "page_content")
 ITEM_LISTS = ("options", "keywords", "expected_sources", "sources", "context")
 AMOUNTS = {"latency_ms": "ms", "input_tokens": "tokens", "output_tokens": "tokens"}  # with their unit
-RUN_FIELDS = ("run_name", "model", "condition", "finetuned", "few_shot", "seed", "source_file")
 
 
 def is_missing(value: Any) -> bool:
@@ -720,6 +723,19 @@ def parse_verdict(value: object) -> bool | None:
     if value is not None and word not in VERDICT_WORDS:
         raise ValueError(f"correct: expected yes or no, got {cut_text(format_compact(value))}")
     return VERDICT_WORDS.get(word)
+
+
+def parse_amount_cell(field: str, value: object) -> float | None:
+    """Return an amount, None for NaN. Raises ValueError, such as for 1.200 tokens, which may be 1 or 1200."""
+    is_whole = AMOUNTS[field] == "tokens"
+    pattern = r"[0-9]+(\.0)?" if is_whole else r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?"
+    text = format_compact(value).strip()
+    if text.lower() == "nan":
+        return None
+    if isinstance(value, bool) or not re.fullmatch(pattern, text, re.IGNORECASE) or float(text) > MAX_AMOUNT:
+        expected = "a whole number, as 1200" if is_whole else "a number with a decimal point, as 1250.5"
+        raise ValueError(f"{field}: expected {expected}, got {cut_text(text)}")
+    return int(float(text)) if is_whole or text.isdecimal() else float(text)
 
 
 def format_plain(value: object) -> str | None:
@@ -1029,10 +1045,12 @@ Columns: TypeAlias = Mapping[str, str]  # field -> its column, or the path to it
 NO_COLUMNS: Columns = MappingProxyType({})
 
 
-def list_item_rows(file: FileData, problems: Problems, kind: type[Record] = Item) -> list[JsonRow]:
+def list_item_rows(
+    file: FileData, problems: Problems, kind: type[Record] = Item, columns: Columns = NO_COLUMNS
+) -> list[JsonRow]:
     """Return the rows of a table by the names of a record's fields."""
-    rows = read_rows(file, problems)
-    chosen = choose_columns(kind, rows, NO_COLUMNS, problems)
+    rows = read_rows(file, problems, columns)
+    chosen = choose_columns(kind, rows, columns, problems)
     return [row._replace(data=name_fields(kind, row.data, chosen)) for row in rows]
 
 
@@ -1041,56 +1059,36 @@ def read_rows(file: FileData, problems: Problems, columns: Columns = NO_COLUMNS)
 
     `columns` may name the column of a field, or the path to it, and as "rows" the path to the list of rows.
     """
-    if not is_json(file):
-        return read_csv_rows(file, problems)
-    rows = list_rows(file, problems)
-    is_one_object = [(row.line, row.key) for row in rows] == [(0, "")]
-    if is_one_object and not file.name.lower().endswith(".jsonl"):  # which may have one line
-        rows = list_members(rows[0], columns, problems)
+    name = file.name.lower()
+    if name.endswith((".json", ".jsonl")) or (file.data or b"").lstrip().startswith((b"[", b"{")):
+        rows = list_rows(file, problems)
+    else:
+        rows = read_csv_rows(file, problems)
+    is_one_value = [(row.line, row.key) for row in rows] == [(0, "")]
+    if is_one_value and ("rows" in columns or not name.endswith(".jsonl")):  # which may have one line
+        rows = list_members(rows[0], columns.get("rows", ""), problems)
     elif rows and "rows" in columns:
         problems.append(Problem(file.name, f"--columns rows={columns['rows']}: the file is no object"))
-    objects = []
-    for row in rows:
-        if isinstance(row.data, dict):
-            objects.append(row)
-        else:
-            problems.append(row.report("expected an object"))
-    return objects
+    problems += [row.report("expected an object") for row in rows if not isinstance(row.data, dict)]
+    return [row for row in rows if isinstance(row.data, dict)]
 
 
-def is_json(file: FileData) -> bool:
-    is_named = file.name.lower().endswith((".json", ".jsonl"))
-    return is_named or (file.data or b"").lstrip().startswith((b"[", b"{"))
-
-
-def list_members(whole: JsonRow, columns: Columns, problems: Problems) -> list[JsonRow]:
-    """Return the rows in an object: of the list that is named, or its only one. Without any it is a row."""
-    path = columns.get("rows", "")
-    if path:
-        lists = {path: find_member(whole.data, path)}
-    else:  # results of this program have a comparison beside their rows
-        members = only_dict(whole.data).items()
-        lists = {name: rows for name, rows in members if name != "comparison" and has_objects(rows)}
-    if not lists:
-        return [whole]
-    name, rows = next(iter(lists.items()))
-    problem = ""
-    if len(lists) > 1:
-        problem = f"lists of rows: {', '.join(lists)}: name one, as --columns rows={name}"
-    elif not isinstance(rows, list):
-        problem = f"no list of rows at {path}: found {shorten_names(list(only_dict(whole.data)))}"
-    if problem:
-        problems.append(whole.report(problem))
-        return []
-    # What the object says of its run holds for every row that does not say it.
-    run = {name: whole.data.get(name) for name in (*RUN_FIELDS, "judge_model")}
-    for row in filter(only_dict, rows):
-        row |= {name: value for name, value in run.items() if value is not None and row.get(name) is None}
-    return [JsonRow(whole.file, row, key=f"[{index}]") for index, row in enumerate(rows)]
-
-
-def has_objects(value: object) -> bool:
-    return isinstance(value, list) and any(map(only_dict, value))
+def list_members(whole: JsonRow, path: str, problems: Problems) -> list[JsonRow]:
+    """Return the rows of the list that is at a path in an object, or else of its only list of objects."""
+    members = only_dict(whole.data)
+    found = shorten_names([*members]) or cut_text(format_compact(whole.data))
+    lists = {path: find_member(members, path)}
+    problem = f"no list of rows at {path}: found {found}"
+    if not path:
+        lists = {name: rows for name, rows in members.items() if isinstance(rows, list)}
+        lists = {name: rows for name, rows in lists.items() if any(isinstance(row, dict) for row in rows)}
+        what = f"lists of rows: {', '.join(lists)}" if lists else f"no list of rows: found {found}"
+        problem = f"{what}: name one, for answers as --columns rows={next(iter(lists), 'PATH')}"
+    rows = next(iter(lists.values()), None)
+    if len(lists) == 1 and isinstance(rows, list):
+        return [JsonRow(whole.file, row, key=f"[{index}]") for index, row in enumerate(rows)]
+    problems.append(whole.report(problem))
+    return []
 
 
 def find_member(value: Any, path: str) -> Any:
@@ -1126,7 +1124,7 @@ def fold_name(name: str) -> str:
 @functools.cache
 def index_names(kind: type[Record]) -> dict[str, str]:
     """Return the field of a record by each folded name that its column may have."""
-    names = {field: [field] for field in kind.__struct_encode_fields__} | dict(kind.aliases)
+    names = {field: [field] for field in kind.__struct_encode_fields__ if field != "extra"} | kind.aliases
     return {fold_name(name): field for field in names for name in names[field]}
 
 
@@ -1167,9 +1165,10 @@ def choose_columns(
 
 def name_fields(kind: type[Record], row: Fields, columns: Columns) -> Fields:
     """Return what is filled of a row by the names of fields, and what has none of their names as `extra`."""
-    known = index_names(kind)
-    extra = {name: value for name, value in row.items() if fold_name(name) not in known}
-    fields: Fields = {"extra": extra}
+    fields: Fields = {}
+    if "extra" in kind.__struct_encode_fields__:
+        known = index_names(kind)
+        fields["extra"] = {name: value for name, value in row.items() if fold_name(name) not in known}
     for field, column in columns.items():
         value = find_member(row, column)
         if not is_missing(value):
@@ -1183,13 +1182,14 @@ def parse_items(rows: Iterable[JsonRow], problems: Problems) -> list[Item]:
     for position, row in enumerate(rows, start=1):
         fields: Fields = {**row.data}
         gold = fields.get("gold", [])
-        for name in ITEM_LISTS:
-            fields[name] = list_cell(fields.get(name, []))
-        fields["gold"] = [*(gold if isinstance(gold, list) else [gold]), *fields.pop("options")]
-        for name in AMOUNTS:
-            if isinstance(fields.get(name), str):  # a cell of CSV
-                with suppress(ValueError):
-                    fields[name] = json.loads(fields[name])
+        try:
+            for name in ITEM_LISTS:
+                if name in fields:
+                    fields[name] = list_cell(name, fields[name])
+        except ValueError as error:
+            problems.append(row.report(str(error)))
+            continue
+        fields["gold"] = [*(gold if isinstance(gold, list) else [gold]), *fields.pop("options", ())]
         item = parse_row(Item, row._replace(data=fields), problems)
         if item is not None:
             item.id = item.id or str(position)
@@ -1197,22 +1197,29 @@ def parse_items(rows: Iterable[JsonRow], problems: Problems) -> list[Item]:
     return items
 
 
-def list_cell(value: Any) -> list[Any]:
-    """Return a list, or that of a CSV file's cell with a list in JSON, or else a list of the value alone."""
+def list_cell(field: str, value: Any) -> list[Any]:
+    """Return a list, or that of a text with a list in JSON, or else a list of the value alone."""
     if isinstance(value, str) and value.strip().startswith("["):
         with suppress(ValueError, RecursionError):
             return cast("list[Any]", json.loads(value))
+        raise ValueError(f'{field}: no JSON list, such as ["one", "two"]: {cut_text(value)}')
     return value if isinstance(value, list) else [value]
 
 
 def read_csv_rows(file: FileData, problems: Problems) -> list[JsonRow]:
     """Return each row as an object of its cells by lower-case column name. A blank cell is empty."""
-    delimiter = max(",;\t", key=file.text.lstrip().partition("\n")[0].count)
+    text = file.text
+    first_line, _, rest = text.partition("\n")
+    line = 1  # on which the next row begins
+    if re.fullmatch(r"sep=.?\s*", first_line, re.IGNORECASE):  # for spreadsheets
+        text = rest
+        line = 2
+    n_before = line
+    delimiter = max(",;\t", key=text.lstrip().partition("\n")[0].count)
     csv.field_size_limit(2**31 - 1)  # an answer may be long
-    reader = csv.reader(io.StringIO(file.text, newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []
     rows = []
-    line = 1
     try:
         for row in reader:
             cells = [cell if cell.strip() else "" for cell in row]
@@ -1225,7 +1232,7 @@ def read_csv_rows(file: FileData, problems: Problems) -> list[JsonRow]:
                 header = [cell.strip().lower() for cell in cells]
                 for name in find_repeated(filter(None, header)):
                     problems.append(Problem(file.name, f"two columns are named {name}", line))
-            line = reader.line_num + 1  # on which the next row begins
+            line = reader.line_num + n_before
     except csv.Error as error:
         problems.append(Problem(file.name, f"not CSV: {error}", line))
     return rows
@@ -9392,7 +9399,10 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
     return results
 
 
-OPTIONAL_FIELDS = ("expected_sources", "label", "sources", "context", *RUN_FIELDS)  # if they are filled
+OPTIONAL_FIELDS = (  # if they are filled
+    *("expected_sources", "label", "sources", "context", "run_name", "model", "condition", "finetuned"),
+    *("few_shot", "seed", "source_file"),
+)
 
 
 def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnswer) -> dict[str, Any]:
@@ -9920,9 +9930,10 @@ def list_raw_ratings(
     else:
         value = value or {}
         models = [value.get("judge_model")]
-        rows = read_rows(file, problems)
+        is_graded = "detailed_results" in value  # beside which there are comparisons
+        rows = read_rows(file, problems, {"rows": "detailed_results"} if is_graded else NO_COLUMNS)
         form = "a row for each rating"
-        if "detailed_results" in value:
+        if is_graded:
             form = "results of answers"
             rows = list(list_answer_ratings(rows, only_dict(only_dict(value.get("setup")).get("criteria"))))
         elif raters and LEVELS.keys().isdisjoint(flatten(row.data for row in rows)):
@@ -10921,7 +10932,9 @@ def plot_results(paths: Iterable[str], console: Console) -> int:
         if stem.endswith("_statistics"):  # a pattern may match what was written here
             continue
         file = read_file(path, problems)
-        raw_rows = list_item_rows(file, problems, kind=ScoredSummary)
+        members = parse_value(dict[str, Any], file, []) or {}
+        columns = {"rows": "results"} if "results" in members else NO_COLUMNS  # beside comparisons
+        raw_rows = list_item_rows(file, problems, ScoredSummary, columns)
         rows = [parse_row(ScoredSummary, row, problems) for row in raw_rows]
         statistics = summarize_rows(list(filter(None, rows)))
         content = {"file": file.source.build_block(), **statistics}
@@ -11552,6 +11565,7 @@ def grade_answers(
     criteria: OwnCriteria = (),
     repeats: int = 1,
     measures: Mapping[str, ItemFunction] = MappingProxyType({}),
+    columns: Mapping[str, str] = MappingProxyType({}),
     folder: str | Path = ".",
 ) -> Results:
     """Score free answers as the command `answers` does. What is not said here is as in `grade`.
@@ -11562,6 +11576,7 @@ def grade_answers(
         methods, protocol: as on the command line. With `methods=[]` rows need no gold answer.
         judge: as in `grade`, but a function `f(item)` returns a score from 0 to 1.
         measures: functions `f(item)`: see `Item`.
+        columns: where fields are, as --columns says it: {"gold": "Soll", "prediction": "data.0.answer"}.
         folder: of the journal, `{name}_judgements.jsonl`.
 
     >>> grade_answers([{"question": "What burns?", "gold": "Oil", "answer": "oil"}])
@@ -11574,7 +11589,9 @@ def grade_answers(
     usual = list(DEFAULT_METHODS if given is None else given)
     if judge is not None and not criteria and "hybrid" not in usual:
         given = [*usual, "llm_judge"]  # otherwise the judge is there for these
+    named = {check_name("field", field, COLUMN_FIELDS): str(path) for field, path in columns.items()}
     options = AnswerOptions(
+        given_columns=tuple(named.items()),
         given_methods=given,
         protocol=check_name("protocol", protocol, ANSWER_PROMPTS),
         criteria=list_criterion_values(criteria),
