@@ -8396,7 +8396,6 @@ HYBRID_REJECTS = 0.5  # below it is wrong
 SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
 USUAL_JUDGE_TOP = 5  # Of more files the best are judged.
 DEFAULT_METHODS = ("exact", "keyword", "f1")
-SETUP_OPTIONS = ("methods", "protocol", "normalize", "threshold", "embedding_model", "judge_top", "repeats")
 ITEM_FIELDS = [name for name in Item.__struct_encode_fields__ if name != "extra"]
 COLUMN_FIELDS = tuple(dict.fromkeys(["rows", "system", *ITEM_FIELDS, "options"]))
 ANSWER_COLUMNS = (
@@ -8409,10 +8408,6 @@ class ItemAnswer(Answer):
     item: Item
     similarity: float = 0.0  # cosine with the best gold answer
     is_tuned: bool = False  # whether the threshold of similarity was chosen on it
-
-    @property
-    def topic(self) -> str:
-        return self.item.question or self.item.id
 
     def list_arguments(self) -> list[Any]:
         return [] if is_blank(self.item.prediction) else [self.item]
@@ -8607,20 +8602,21 @@ def load_embedding_model(name: str, needed_by: str) -> Any:
         raise UsageError(f"the embedding model {name} is not on this machine ({reason}); {advice}") from None
 
 
-def choose_threshold(answers: Sequence[ItemAnswer]) -> dict[str, Any]:
-    """Choose the best of SEMANTIC_THRESHOLDS for all files on half of their questions, and mark its answers.
+def choose_threshold(answers: Sequence[ItemAnswer]) -> tuple[dict[str, Any], set[int]]:
+    """Choose the best of SEMANTIC_THRESHOLDS for all files on half of their questions.
 
     A hash chooses the half: of the questions with answers that a person judged or, without any, of all. Of
-    equally good thresholds the lowest counts. Returns it with its figures on the other questions.
+    equally good thresholds the lowest counts. Returns it with its figures on the other questions, and the
+    positions of the answers that it was chosen on.
     """
-    labelled = [answer for answer in answers if answer.item.label is not None]
-    candidates = labelled or answers
-    topics = sorted({answer.topic for answer in candidates}, key=hash_json)
-    chosen = set(topics[: math.ceil(len(topics) / 2)])
-    tuned = [answer for answer in candidates if answer.topic in chosen]
-    for answer in tuned:
-        answer.is_tuned = True
-    others = [answer for answer in labelled if not answer.is_tuned]
+    labelled = [place for place, answer in enumerate(answers) if answer.item.label is not None]
+    candidates = labelled or range(len(answers))
+    topics = [answer.item.question or answer.item.id for answer in answers]
+    ordered = sorted({topics[place] for place in candidates}, key=hash_json)
+    chosen = set(ordered[: math.ceil(len(ordered) / 2)])
+    places = {place for place in candidates if topics[place] in chosen}
+    tuned = [answers[place] for place in sorted(places)]
+    others = [answers[place] for place in labelled if place not in places]
     figure = "f1" if any(answer.item.label for answer in tuned) else "accuracy"
     tried = {threshold: try_threshold(threshold, tuned) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: getattr(tried[threshold], figure) or 0.0)
@@ -8637,7 +8633,7 @@ def choose_threshold(answers: Sequence[ItemAnswer]) -> dict[str, Any]:
         tuning["figures_reason"] = reason
     elif not others:
         tuning["figures_reason"] = "no other rows"
-    return tuning
+    return tuning, places
 
 
 def try_threshold(threshold: float, answers: Sequence[ItemAnswer]) -> Classification:
@@ -8739,14 +8735,6 @@ class AnswerOptions(JudgeOptions, GateOptions):
         return os.path.join(self.folder, f"{name}_judgements.jsonl")
 
     @property
-    def columns(self) -> Columns:
-        return dict(self.given_columns)
-
-    @property
-    def needs_gold(self) -> bool:
-        return bool(self.methods)
-
-    @property
     def methods(self) -> list[str]:
         """Return the methods, each once. By default none with criteria, which are then judged alone."""
         default = () if self.criteria else DEFAULT_METHODS
@@ -8762,55 +8750,25 @@ class AnswerOptions(JudgeOptions, GateOptions):
         """Return the method that asks a judge, if there is one."""
         return [name for name in self.methods if not METHODS[name].score]
 
-    @property
-    def ranker(self) -> str:
-        """Return the method that chooses the best of many systems; "" if all are judged."""
-        usual = "exact" if self.judge_top else ""
-        return next(iter(self.unjudged), "similarity" if "hybrid" in self.judged else usual)
-
 
 class AnswerInputs(NamedTuple):
-    """The answers to grade, and what they are graded by."""
+    """The answers to grade with all scores that need no judge, and what they are graded by."""
 
     options: AnswerOptions
-    systems: Sequence[AnswerSystem]
-    protocol: Criterion  # of the judge, whether it is asked or not
-    criteria: Sequence[Criterion]  # that a judge is asked
-    measures: Sequence[Measure]
-    compared: Sequence[Measure]
-    paths: Mapping[str, str]  # system -> its results file
-    suffix: str  # of the names of files by another judge than the default one
-    setup: Mapping[str, Any]  # what scores rest on
-    model: str  # the judge
-    runs: Mapping[str, EarlierRun]
-
-    @property
-    def is_complete(self) -> bool:
-        return not any(system.reading.get("not_graded") for system in self.systems)
-
-    @property
-    def generators(self) -> list[str]:
-        """The models that gave the answers."""
-        answers = flatten(system.answers for system in self.systems)
-        models = {format_plain(answer.item.model) for answer in answers}
-        return sorted(map(cut_text, filter(None, models)))
-
-    @property
-    def uses_protocol(self) -> bool:
-        return self.protocol in self.criteria
-
-
-class ScoredAnswers(NamedTuple):
-    """The answers with all scores that need no judge, and what is judged."""
-
-    inputs: AnswerInputs
     study: Study[ItemAnswer]
+    protocol: Criterion  # of the judge, whether it is asked or not
     choice: str  # which of the systems are judged, in words; "" for all
     tuning: Mapping[str, Any]  # the threshold of semantic_dynamic, and how it was chosen
+    setup: Mapping[str, Any]  # what scores rest on
+    paths: Mapping[str, str]  # system -> its results file
+    stem: str  # of the names of reports
+    notes: Sequence[str]  # how the files were read
+    is_complete: bool  # whether every row is graded
+    runs: Mapping[str, EarlierRun]
 
 
 class GradedAnswers(NamedTuple):
-    scored: ScoredAnswers
+    inputs: AnswerInputs
     session: Session  # without a model if nothing is judged
     why_not: str  # why nothing was judged; then no answer has a score by a criterion
     systems: Sequence[ItemSystem]  # the best first
@@ -8819,25 +8777,13 @@ class GradedAnswers(NamedTuple):
     ranks: Mapping[str, int | None]
     changes_since: Mapping[str, ChangesSince]
     checks: list[Check]
-
-    @property
-    def inputs(self) -> AnswerInputs:
-        return self.scored.inputs
-
-    @property
-    def study(self) -> Study[ItemAnswer]:
-        return self.scored.study
-
-    @property
-    def measured(self) -> list[str]:
-        names = set(flatten(map(list_measured, self.systems)))
-        return [measure.name for measure in self.study.measures if measure.name in names]
+    is_complete: bool  # otherwise a run tries again
 
     @property
     def judge_fields(self) -> dict[str, str]:
         """What a judge says of an answer, with its title on pages; of the protocol only the repeats."""
         titles: dict[str, str] = {}
-        for criterion in self.study.criteria:
+        for criterion in self.inputs.study.criteria:
             reason, failure = f"{criterion.name}_rationale", f"{criterion.name}_failure"
             is_own = criterion is not self.inputs.protocol
             titles |= {reason: reason} if is_own else {}
@@ -8847,38 +8793,33 @@ class GradedAnswers(NamedTuple):
         return titles
 
     def is_asked(self, system: ItemSystem) -> bool:
-        return system.title in self.study.asked
-
-    @property
-    def is_complete(self) -> bool:
-        pairs = itertools.product(self.study.criteria, self.systems)
-        is_judged = not any(system.find_missing(criterion) for criterion, system in pairs)
-        return self.inputs.is_complete and is_judged and not self.why_not
+        return system.title in self.inputs.study.asked
 
 
 def grade_answer_files(options: AnswerOptions, console: Console) -> int:
     """Score free answers, of files or of a split, by any of several methods."""
     inputs = read_answer_inputs(options)
-    scored = score_by_methods(inputs)
     is_all_judged = bool(options.criteria) and not options.methods
-    assignment = Assignment(list_requests(scored.study), options, is_needed=is_all_judged)
-    console.note(*dict.fromkeys(system.describe() for system in inputs.systems if system.reading))
-    console.warn(*list_answer_notices(scored, assignment))
+    assignment = Assignment(list_requests(inputs.study), options, is_needed=is_all_judged)
+    console.note(*inputs.notes)
+    console.warn(*list_answer_notices(inputs, assignment))
     if options.dry_run:
         return print_plan(assignment, console, is_complete=inputs.is_complete)
     with ask_model(assignment, console) as (outcomes, session):
-        graded = grade_scored_answers(scored, outcomes, session)
+        graded = grade_scored_answers(inputs, outcomes, session)
         documents = {system.title: build_answer_results(graded, system) for system in graded.systems}
         report = build_answer_report(graded, documents)
         files, is_written = write_outputs(list_answer_outputs(graded, documents, report), console)
     console.print(render_text(report.parts))
     print_saved(files, "Evaluation results", console)
-    print_end(session, list_answer_remarks(graded), console, graded.checks)
+    remarks = list(flatten(list_failures(inputs.study, system) for system in graded.systems))
+    remarks += list_change_warnings(graded.changes_since)
+    print_end(session, remarks, console, graded.checks)
     return decide_exit_code(is_written, session.is_complete(), graded.is_complete, checks=graded.checks)
 
 
 def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
-    """Read the answers, and choose what they are graded by.
+    """Read the answers, score them by what needs no judge, and choose what is judged.
 
     Raises InputError with every problem, or UsageError.
     """
@@ -8887,93 +8828,111 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
     criteria = [protocol, *own_criteria] if options.judged else own_criteria
     systems = read_answer_files(options, problems)
     names = [system.name for system in systems]
-    model = choose_model(options) if criteria else DEFAULT_JUDGE_MODEL
-    compared = list_compared(options, [protocol, *own_criteria])
+    compared = [Measure(name, name, explanation=METHODS[name].explanation) for name in options.unjudged]
+    compared += [criterion.measure for criterion in (protocol, *own_criteria)]  # an earlier run may have them
+    compared += map(build_function_measure, options.functions)
     measures = [*compared, *[Measure(name, name) for name in protocol.derived], *OPTIONAL_MEASURES]
     check_thresholds(options, names, measures)
     runs = read_earlier_answers(options.baseline, names) if options.baseline else {}
-    setup = build_setup(options, protocol, own_criteria, model, systems)
+    model = choose_model(options) if criteria else DEFAULT_JUDGE_MODEL
     suffix = "" if model == DEFAULT_JUDGE_MODEL else JUDGE_SUFFIX + name_for_file(model)
-    paths = {system.name: name_results(system, options.out, suffix) for system in systems}
-    if not options.sources:
-        check_results(options, list(paths.values()), setup)
-    return AnswerInputs(
-        options, systems, protocol, criteria, measures, compared, paths, suffix, setup, model, runs
-    )
-
-
-def score_by_methods(inputs: AnswerInputs) -> ScoredAnswers:
-    """Return the answers with all scores that need no judge, and choose what is judged."""
-    systems = []
-    for system in inputs.systems:  # These stay as they were read.
-        answers = [msgspec.structs.replace(answer, scores={}) for answer in system.answers]
-        systems.append(msgspec.structs.replace(system, answers=answers))
-    tuning = score_without_judge(systems, inputs.options)
-    asked, choice = choose_asked(systems, inputs.options) if inputs.criteria else ([], "")
+    paths = name_results(systems, options, suffix)
+    stem = next(iter(paths.values())).removesuffix(".json")
+    if len(paths) > 1:
+        stem = Path(options.out or "", f"answers{suffix}").as_posix()
+    notes = list(dict.fromkeys(describe_reading(system) for system in systems if system.reading))
+    setup = build_setup(options, protocol, own_criteria, model, systems)
+    # Of many systems the best by the first method are judged.
+    usual = "exact" if options.judge_top else ""
+    ranker = next(iter(options.unjudged), "similarity" if "hybrid" in options.judged else usual)
+    systems, tuning = score_without_judge(systems, options, ranker)
+    asked: list[str] = []
+    choice = ""
+    if criteria:
+        systems, asked, choice = choose_asked(systems, options.judge_top or USUAL_JUDGE_TOP, ranker)
     study = Study(
         systems=systems,
-        measures=inputs.measures,
-        compared=inputs.compared,
-        criteria=inputs.criteria,
-        asked=[system.title for system in asked],
+        measures=measures,
+        compared=compared,
+        criteria=criteria,
+        asked=asked,
         facets={"category": attrgetter("item.category")},
         failures_count=False,
     )
-    return ScoredAnswers(inputs, study, choice, tuning)
+    return AnswerInputs(
+        options=options,
+        study=study,
+        protocol=protocol,
+        choice=choice,
+        tuning=tuning,
+        setup=setup,
+        paths=paths,
+        stem=stem,
+        notes=notes,
+        is_complete=not any(system.reading.get("not_graded") for system in systems),
+        runs=runs,
+    )
 
 
-def list_answer_notices(scored: ScoredAnswers, assignment: Assignment) -> list[Message]:
+def list_answer_notices(inputs: AnswerInputs, assignment: Assignment) -> list[Message]:
     """Return warnings about the input and, if there are many systems, which are judged at what price."""
-    messages = list_input_warnings(scored.study.systems)
-    if scored.study.criteria:
-        messages += warn_about_family(scored.inputs.model, scored.inputs.generators)
-    names = list(scored.study.asked)
-    if scored.choice:
-        messages.append(f"Judged are the {scored.choice}: {', '.join(names)} (see --judge-top)")
-    if scored.choice or len(names) > USUAL_JUDGE_TOP:
+    study = inputs.study
+    messages = list_input_warnings(study.systems)
+    if study.criteria:
+        answers = flatten(system.answers for system in study.systems)
+        generators = set(filter(None, (format_plain(answer.item.model) for answer in answers)))
+        messages += warn_about_family(inputs.setup["judge_model"], sorted(map(cut_text, generators)))
+    names = list(study.asked)
+    if inputs.choice:
+        messages.append(f"Judged are the {inputs.choice}: {', '.join(names)} (see --judge-top)")
+    if inputs.choice or len(names) > USUAL_JUDGE_TOP:
         messages += describe_plan(assignment).splitlines()
     return messages
 
 
-def grade_scored_answers(scored: ScoredAnswers, outcomes: Outcomes, session: Session) -> GradedAnswers:
-    """Add a judge's scores, rank the systems, and compare them with each other and with the baseline."""
-    study = scored.study
-    why_not = explain_unjudged(scored, outcomes, session)
+def grade_scored_answers(inputs: AnswerInputs, outcomes: Outcomes, session: Session) -> GradedAnswers:
+    """Add a judge's scores, rank the systems, and compare them with each other and with the baseline.
+
+    Raises JudgeUnavailable if there would be no scores.
+    """
+    study = inputs.study
+    options = inputs.options
+    why_not = require_judgements(outcomes, session)
+    if why_not and not options.unjudged:
+        raise JudgeUnavailable(why_not)  # A file without scores would be no results.
+    if not (why_not or outcomes) and list_requests(study):
+        why_not = "no judge is named" if options.journal_only else f"{API_KEY} is not set"
     if why_not:
         session = msgspec.structs.replace(session, model="")
         outcomes = {}
     group = grade_group(study, study.systems, outcomes, session, expects_model=not why_not)
     complete = {}  # A mean of the judged answers alone gives no rank, and meets no threshold.
+    systems = []
     for system in group.systems:
         incomplete = group.table.systems[system.name].obstacles
         complete[system.title] = {**system.means, **dict.fromkeys(incomplete, NO_MEAN)}
-    ranked_by, ranks = rank_answers([scored.inputs.protocol.measure, *study.compared], complete)
-    systems = [add_unjudged_means(study, system) for system in group.systems]
-    systems.sort(key=lambda system: ranks[system.title] or math.inf)
-    changes_since = find_changes(study, group, scored.inputs.runs)
-    thresholds = check_means(scored.inputs.options, complete, study.measures)
+        lacking = [criterion.measure.name for criterion in study.criteria if criterion not in system.judged]
+        means = {**system.means, **dict.fromkeys(lacking, NO_MEAN._replace(is_judged=False))}
+        systems.append(msgspec.structs.replace(system, means=means))
+    measured = set(flatten(complete.values()))
+    names = [measure.name for measure in (inputs.protocol.measure, *study.compared)]
+    ranked_by = next((name for name in names if name in measured), "")
+    ranks = rank_systems({title: own.get(ranked_by, NO_MEAN).value for title, own in complete.items()})
+    pairs = itertools.product(study.criteria, systems)
+    is_judged = not (why_not or any(system.find_missing(criterion) for criterion, system in pairs))
+    changes_since = find_changes(study, group, inputs.runs)
     return GradedAnswers(
-        scored=scored,
+        inputs=inputs,
         session=session,
         why_not=why_not,
-        systems=systems,
+        systems=sorted(systems, key=lambda system: ranks[system.title] or math.inf),
         differences=group.differences,
         ranked_by=ranked_by,
         ranks=ranks,
         changes_since=changes_since,
-        checks=[*thresholds, *check_changes(changes_since)],
+        checks=[*check_means(options, complete, study.measures), *check_changes(changes_since)],
+        is_complete=inputs.is_complete and is_judged,
     )
-
-
-def explain_unjudged(scored: ScoredAnswers, outcomes: Outcomes, session: Session) -> str:
-    """Return why nothing was judged that should be. Raises JudgeUnavailable if there are no other scores."""
-    options = scored.inputs.options
-    why_not = require_judgements(outcomes, session)
-    if why_not and not options.unjudged:
-        raise JudgeUnavailable(why_not)  # A file without scores would be no results.
-    if not (why_not or outcomes) and list_requests(scored.study):
-        return "no judge is named" if options.journal_only else f"{API_KEY} is not set"
-    return why_not
 
 
 def list_answer_outputs(graded: GradedAnswers, documents: Documents, report: Report) -> Iterator[OutputFile]:
@@ -8981,44 +8940,7 @@ def list_answer_outputs(graded: GradedAnswers, documents: Documents, report: Rep
     inputs = graded.inputs
     for title, document in documents.items():
         yield OutputFile(inputs.paths[title], functools.partial(render_results, document))
-    stem = next(iter(inputs.paths.values())).removesuffix(".json")
-    if len(inputs.paths) > 1:
-        stem = Path(inputs.options.out or "", f"answers{inputs.suffix}").as_posix()
-    yield from list_report_files(add_gate(report, graded.checks), stem, inputs.options.report)
-
-
-def list_answer_remarks(graded: GradedAnswers) -> list[Message]:
-    """Return what is missing, or to be doubted."""
-    lines: list[Message] = []
-    model = graded.session.model
-    if model not in ("", graded.inputs.model):  # A successor has judged.
-        lines += warn_about_family(model, graded.inputs.generators)
-    for system in graded.systems:
-        lines += list_failures(graded.study, system)
-    return [*lines, *list_change_warnings(graded.changes_since)]
-
-
-def rank_answers(
-    measures: Iterable[Measure], means: Mapping[str, Mapping[str, Mean]]
-) -> tuple[str, dict[str, int | None]]:
-    """Return the first measure that any system has, and the ranks of all by it."""
-    measured = set(flatten(means.values()))
-    ranked_by = next((measure.name for measure in measures if measure.name in measured), "")
-    values = {title: own_means.get(ranked_by, NO_MEAN).value for title, own_means in means.items()}
-    return ranked_by, rank_systems(values)
-
-
-def add_unjudged_means(study: Study[ItemAnswer], system: ItemSystem) -> ItemSystem:
-    """Return a system whose means say what it is not judged by."""
-    means = dict(system.means)
-    for criterion in study.criteria:
-        if criterion not in system.judged:
-            means[criterion.measure.name] = NO_MEAN._replace(is_judged=False)
-    return msgspec.structs.replace(system, means=means)
-
-
-def list_measured(system: ItemSystem) -> list[str]:
-    return [name for name, mean in system.means.items() if mean.is_judged]
+    yield from list_report_files(add_gate(report, graded.checks), inputs.stem, inputs.options.report)
 
 
 # -- What answers are scored by
@@ -9036,13 +8958,6 @@ def choose_criteria(options: AnswerOptions, problems: Problems) -> tuple[Criteri
     check_measure_names(options.functions, taken)
     own = read_own_criteria(options.criteria, "", taken.union(options.functions), problems)
     return protocol, list(map(build_item_criterion, own))
-
-
-def list_compared(options: AnswerOptions, criteria: Iterable[Criterion]) -> list[Measure]:
-    """Return the measures by which systems are compared, with those of criteria that an earlier run asked."""
-    measures = [Measure(name, name, explanation=METHODS[name].explanation) for name in options.unjudged]
-    measures += [criterion.measure for criterion in criteria]
-    return [*measures, *map(build_function_measure, options.functions)]
 
 
 def build_protocol(name: str, options: AnswerOptions) -> Criterion:
@@ -9086,45 +9001,53 @@ def build_item_criterion(own: OwnCriterion) -> Criterion:
     )
 
 
-def score_without_judge(systems: Iterable[AnswerSystem], options: AnswerOptions) -> Mapping[str, Any]:
-    """Add all scores that need no judge. Returns the threshold that was chosen for them, if one was."""
+def score_without_judge(
+    systems: Iterable[AnswerSystem], options: AnswerOptions, ranker: str
+) -> tuple[list[AnswerSystem], Mapping[str, Any]]:
+    """Return the systems with all scores that need no judge, and the threshold if one was chosen for them."""
     answers = list(flatten(system.answers for system in systems))
     similar = [name for name in options.methods if METHODS[name].needs_similarity]
     if similar:
         model = load_embedding_model(options.embedding_model, f"--method {similar[0]}")
         similarities = compute_similarities([answer.item for answer in answers], model)
-        for answer, similarity in zip(answers, similarities, strict=True):
-            answer.similarity = similarity
-    tuning = choose_threshold(answers) if "semantic_dynamic" in options.methods else {}
+        pairs = zip(answers, similarities, strict=True)
+        answers = [msgspec.structs.replace(answer, similarity=similarity) for answer, similarity in pairs]
+    tuning, tuned = choose_threshold(answers) if "semantic_dynamic" in options.methods else ({}, set())
     limits = Thresholds(options.normalize, options.threshold, tuning.get("threshold", 0.0))
-    scores = {name: METHODS[name].score for name in (*options.unjudged, options.ranker) if name}
+    methods = {name: METHODS[name].score for name in (*options.unjudged, ranker) if name}
+    places = itertools.count()
+    scored = []
     for system in systems:
         has_sources = any(answer.item.sources for answer in system.answers)  # else recall is not measured
-        for answer in system.answers:
-            answer.scores |= {name: score(answer, limits) for name, score in scores.items() if score}
-            answer.scores |= measure_item(answer.item, has_sources)
-        add_function_scores(system.name, system.answers, options.functions)
-    return tuning
+        own = []
+        for place in itertools.islice(places, len(system.answers)):
+            answer = answers[place]
+            scores = {name: score(answer, limits) for name, score in methods.items() if score}
+            scores |= measure_item(answer.item, has_sources)
+            own.append(msgspec.structs.replace(answer, scores=scores, is_tuned=place in tuned))
+        add_function_scores(system.name, own, options.functions)
+        scored.append(msgspec.structs.replace(system, answers=own))
+    return scored, tuning
 
 
-def choose_asked(systems: list[AnswerSystem], options: AnswerOptions) -> tuple[list[AnswerSystem], str]:
-    """Return the systems that are judged, and in words which of many. Equally good ones are all judged.
+def choose_asked(
+    systems: list[AnswerSystem], limit: int, ranker: str
+) -> tuple[list[AnswerSystem], list[str], str]:
+    """Return the systems, of many the best first, the titles of those that are judged, and these in words.
 
-    With many systems sorts them: the best first.
+    Equally good ones are all judged.
     """
-    limit = options.judge_top or USUAL_JUDGE_TOP
-    if len(systems) <= limit or not options.ranker:
-        return systems, ""
-    averages = {}
-    for system in systems:
-        scores = [answer.scores[options.ranker] for answer in system.answers]
-        averages[system.title] = compute_average(scores)
+    titles = [system.title for system in systems]
+    if len(systems) <= limit or not ranker:
+        return systems, titles, ""
+    averages = {system.title: compute_average(system.list_scores(ranker)) for system in systems}
     ranks = rank_systems(averages)
-    best = [system for system in systems if (ranks[system.title] or math.inf) <= limit]
+    best = [title for title in titles if (ranks[title] or math.inf) <= limit]
     if len(best) == len(systems):
-        return systems, ""
-    systems.sort(key=lambda system: ranks[system.title] or math.inf)
-    return systems[: len(best)], f"best {len(best)} of {len(systems)} by {options.ranker}"
+        return systems, titles, ""
+    ordered = sorted(systems, key=lambda system: ranks[system.title] or math.inf)
+    asked = [system.title for system in ordered[: len(best)]]
+    return ordered, asked, f"best {len(best)} of {len(systems)} by {ranker}"
 
 
 # -- Reading
@@ -9136,14 +9059,15 @@ class AnswerSystem(System[ItemAnswer]):
     part: str = ""  # its name in the file, if this has several
     reading: Mapping[str, Any] = {}  # how the file was read, as results have it; empty for a split
 
-    def describe(self) -> str:
-        """Return how the file was read: the columns of answers, and those by another name."""
-        columns = []
-        for field, column in self.reading["columns"].items():
-            if field in ("question", "gold", "prediction", "system") or column != field:
-                columns.append(f"{field}: {column}")
-        n_rows = self.reading["rows"]
-        return f"{self.file.file}: {n_rows:,} row{'s' if n_rows != 1 else ''}; {', '.join(columns)}"
+
+def describe_reading(system: AnswerSystem) -> str:
+    """Return how the file was read: the columns of answers, and those by another name."""
+    columns = []
+    for field, column in system.reading["columns"].items():
+        if field in ("question", "gold", "prediction", "system") or column != field:
+            columns.append(f"{field}: {column}")
+    n_rows = system.reading["rows"]
+    return f"{system.file.file}: {n_rows:,} row{'s' if n_rows != 1 else ''}; {', '.join(columns)}"
 
 
 def read_answer_files(options: AnswerOptions, problems: Problems) -> list[AnswerSystem]:
@@ -9199,12 +9123,22 @@ def read_answer_file(
 ) -> list[AnswerSystem]:
     """Read the answers in a file: of one system, or with a column `system` of several."""
     own_problems: Problems = []
-    rows = read_rows(file, own_problems, options.columns)
-    needs_gold = options.needs_gold
-    columns = choose_columns(Item, rows, options.columns, own_problems, needs_gold=needs_gold)
+    given = dict(options.given_columns)
+    needs_gold = bool(options.methods)
+    rows = read_rows(file, own_problems, given)
+    columns = choose_columns(Item, rows, given, own_problems, needs_gold=needs_gold)
     if file.data is not None and not own_problems:
         own_problems += find_lacking_columns(file, rows, columns, needs_gold=needs_gold)
-    graded, ungraded = sort_rows(rows, columns, needs_gold=needs_gold)
+    graded = []
+    ungraded: dict[str, list[str]] = defaultdict(list)  # the places of other rows, by reason
+    for row in rows:
+        fields = name_fields(Item, row.data, columns)
+        if needs_gold and {"gold", "options"}.isdisjoint(fields):
+            ungraded["no gold answer"].append(row.place)
+        elif "system" in columns and "system" not in fields:
+            ungraded["no system"].append(row.place)
+        else:
+            graded.append(row._replace(data=fields))
     by_system: dict[str, list[ItemAnswer]] = defaultdict(list)
     for item in parse_items(graded, own_problems):
         by_system[item.system].append(build_item_answer(item))
@@ -9258,23 +9192,6 @@ def find_lacking_columns(
     return [Problem(file.name, f"no {what}, as {names}; found {found}; {advice}", 1)]
 
 
-def sort_rows(
-    rows: Iterable[JsonRow], columns: Columns, *, needs_gold: bool
-) -> tuple[list[JsonRow], dict[str, list[str]]]:
-    """Return the rows to grade by the names of fields, and the places of the others by reason."""
-    graded = []
-    ungraded: dict[str, list[str]] = defaultdict(list)
-    for row in rows:
-        fields = name_fields(Item, row.data, columns)
-        if needs_gold and {"gold", "options"}.isdisjoint(fields):
-            ungraded["no gold answer"].append(row.place)
-        elif "system" in columns and "system" not in fields:
-            ungraded["no system"].append(row.place)
-        else:
-            graded.append(row._replace(data=fields))
-    return graded, ungraded
-
-
 # -- Results of earlier runs
 
 
@@ -9323,8 +9240,9 @@ def build_setup(
     systems: Iterable[AnswerSystem],
 ) -> dict[str, Any]:
     """Return what scores rest on."""
+    names = ("methods", "protocol", "normalize", "threshold", "embedding_model", "judge_top", "repeats")
     setup: dict[str, Any] = {"program_version": VERSION}
-    setup |= {name: getattr(options, name) for name in SETUP_OPTIONS}
+    setup |= {name: getattr(options, name) for name in names}
     if options.judged or own_criteria:
         setup["judge_model"] = model
     if options.judged:
@@ -9335,22 +9253,26 @@ def build_setup(
     return setup
 
 
-def check_results(options: AnswerOptions, paths: Sequence[str], setup: Mapping[str, Any]) -> None:
-    """Raise UsageError if a file would be written twice, or over one that has no results of `answers`."""
-    inputs = [source["name"] for source in setup["inputs"]]
-    read = set(map(os.path.realpath, [*inputs, *filter(None, [options.baseline])]))
-    for name in find_repeated([*map(os.path.realpath, paths), *read]):
+def name_results(systems: Sequence[AnswerSystem], options: AnswerOptions, suffix: str) -> dict[str, str]:
+    """Return the results file of each system.
+
+    Raises UsageError if one would be written twice, or over one that has no results of `answers`.
+    """
+    paths = {}
+    for system in systems:
+        path = Path(system.file.file)
+        folder = path.parent if options.out is None else Path(options.out)
+        stem = "_".join(filter(None, (path.stem, name_for_file(system.part))))
+        paths[system.name] = (folder / f"{stem}_answers{suffix}.json").as_posix()
+    if options.sources:  # of a Python program, for which nothing is written
+        return paths
+    read = [*(system.file.file for system in systems), *filter(None, [options.baseline])]
+    for name in find_repeated([*map(os.path.realpath, paths.values()), *set(map(os.path.realpath, read))]):
         raise UsageError(f"{name} would be written twice, or over a file that is read: rename one")
-    for path in filter(os.path.exists, paths):
-        if not parse_value(StoredAnswers, read_file(path, []), []):
-            raise UsageError(f"{path} has no results, so it is not replaced: move it, or see --out")
-
-
-def name_results(system: AnswerSystem, out: str | None, suffix: str) -> str:
-    path = Path(system.file.file)
-    folder = path.parent if out is None else Path(out)
-    stem = "_".join(filter(None, (path.stem, name_for_file(system.part))))
-    return (folder / f"{stem}_answers{suffix}.json").as_posix()
+    for name in filter(os.path.exists, paths.values()):
+        if not parse_value(StoredAnswers, read_file(name, []), []):
+            raise UsageError(f"{name} has no results, so it is not replaced: move it, or see --out")
+    return paths
 
 
 # -- The results file
@@ -9362,24 +9284,28 @@ Documents: TypeAlias = Mapping[str, dict[str, Any]]  # system -> the content of 
 def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str, Any]:
     inputs = graded.inputs
     rows = [build_answer_row(graded, system, answer) for answer in system.answers]
+    by_category = {}
+    for category, means in system.slices["category"].items():
+        answers = [answer for answer in system.answers if cut_text(answer.item.category) == category]
+        by_category[category] = summarize_columns(answers, means)
     results: dict[str, Any] = {
         "configuration": system.title,
         "setup": inputs.setup,
-        "complete": graded.is_complete,  # Otherwise a run tries again.
+        "complete": graded.is_complete,
         "measures": summarize_columns(system.answers, system.means),
-        "by_category": summarize_categories(system),
+        "by_category": by_category,
     }
     for name in ("input_tokens", "output_tokens"):
         if name in system.means:
             results[f"total_{name}"] = sum(system.list_scores(name))
     is_asked = graded.is_asked(system)
-    if is_asked and inputs.uses_protocol:
+    if is_asked and inputs.protocol in inputs.study.criteria:
         if inputs.protocol.prompt == "quality" and not graded.why_not:
             results["quality"] = summarize_quality(inputs.protocol, system)
         if inputs.protocol.prompt == "verdict":
             results |= count_verdicts(rows, graded.why_not)
-    if graded.scored.tuning:
-        results["semantic_dynamic"] = graded.scored.tuning
+    if inputs.tuning:
+        results["semantic_dynamic"] = inputs.tuning
     if "bleu" in inputs.options.methods:
         results["bleu_tokens"] = describe_tokens(system.answers)
     if is_asked and graded.session.model:
@@ -9410,11 +9336,8 @@ def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnsw
     item = answer.item
     protocol = graded.inputs.protocol
     is_asked = graded.is_asked(system)
-    by_protocol = is_asked and graded.inputs.uses_protocol
-    if by_protocol:
-        is_right, decided_by = find_verdict(protocol, answer)
-    else:
-        is_right, decided_by = decide_answer(graded.inputs.options.unjudged, answer)
+    by_protocol = is_asked and protocol in graded.inputs.study.criteria
+    is_right, decided_by = decide_answer(graded.inputs, answer, by_protocol=by_protocol)
     row: dict[str, Any] = {
         "id": answer.id,
         "category": item.category,
@@ -9424,11 +9347,12 @@ def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnsw
         "correct": is_right,
         "reasoning": answer.find_rationale(protocol),
         "decision_method": decided_by,
-        "failure": answer.explain_failures(graded.study.criteria),
+        "failure": answer.explain_failures(graded.inputs.study.criteria),
     }
     if is_asked:
         row["flags"] = answer.flags
-    row["scores"] = {name: answer.scores.get(name) for name in list_measured(system)}
+    measured = [name for name, mean in system.means.items() if mean.is_judged]
+    row["scores"] = {name: answer.scores.get(name) for name in measured}
     optional = {name: getattr(item, name) for name in OPTIONAL_FIELDS}
     row |= {name: value for name, value in optional.items() if value not in (None, "", [])}
     if answer.is_tuned:
@@ -9440,7 +9364,7 @@ def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnsw
         if protocol.prompt == "quality":
             row["faithful_to"] = "context" if answer.has_context else "reference"
     said: dict[str, Any] = {}
-    for criterion in graded.study.criteria:
+    for criterion in graded.inputs.study.criteria:
         said |= describe_judgement(answer, criterion, has_repeats=True)
         said[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
     if is_asked:
@@ -9448,14 +9372,12 @@ def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnsw
     return row
 
 
-def decide_answer(methods: Iterable[str], answer: ItemAnswer) -> tuple[bool | None, str]:
-    """Return whether an answer is right, and which method says so: the last that can."""
-    deciding = [name for name in methods if METHODS[name].decides]
-    return (answer.scores[deciding[-1]] == 1, deciding[-1]) if deciding else (None, "")
-
-
-def find_verdict(protocol: Criterion, answer: ItemAnswer) -> tuple[bool | None, str]:
-    """Return whether an answer is right, and what the judge's verdict rests on."""
+def decide_answer(inputs: AnswerInputs, answer: ItemAnswer, *, by_protocol: bool) -> tuple[bool | None, str]:
+    """Return whether an answer is right, and what says so: the judge, or the last method that can."""
+    protocol = inputs.protocol
+    if not by_protocol:
+        deciding = [name for name in inputs.options.unjudged if METHODS[name].decides]
+        return (answer.scores[deciding[-1]] == 1, deciding[-1]) if deciding else (None, "")
     judgement = answer.find_judgement(protocol)
     if judgement is None:
         return None, "no_llm"
@@ -9473,14 +9395,6 @@ def summarize_columns(answers: Sequence[ItemAnswer], means: Mapping[str, Mean]) 
             known = [answer.scores[name] for answer in answers if name in answer.scores]
             std = statistics.stdev(known) if len(known) > 1 else None
             described[name] = {"n": mean.n, "mean": mean.value, "std": std, "ci95": mean.interval}
-    return described
-
-
-def summarize_categories(system: ItemSystem) -> dict[str, Any]:
-    described = {}
-    for category, means in system.slices["category"].items():
-        answers = [answer for answer in system.answers if cut_text(answer.item.category) == category]
-        described[category] = summarize_columns(answers, means)
     return described
 
 
@@ -9541,14 +9455,14 @@ def list_answer_warnings(graded: GradedAnswers, system: ItemSystem) -> Iterator[
     warnings = [
         WarningRecord("missing or blank answers, counted as wrong", blank),
         WarningRecord("flagged answers: text for the judge, or judged cut off", list_ids(system.flagged)),
-        *list_failures(graded.study, system),
+        *list_failures(graded.inputs.study, system),
     ]
     yield from list_warnings(system.name, warnings)
     reason = graded.why_not
     if not graded.is_asked(system):
-        reason = graded.why_not or f"it is not one of the {graded.scored.choice}"
-    if graded.study.criteria and reason:
-        names = ", ".join(criterion.name for criterion in graded.study.criteria)
+        reason = graded.why_not or f"it is not one of the {graded.inputs.choice}"
+    if graded.inputs.study.criteria and reason:
+        names = ", ".join(criterion.name for criterion in graded.inputs.study.criteria)
         yield WarningRecord(f"{names}: not judged: {reason}", file=system.name)
 
 
@@ -9582,7 +9496,7 @@ def describe_answers(system: ItemSystem, results: Mapping[str, Any]) -> Iterator
 
 
 def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
-    measures = graded.study.measures
+    measures = graded.inputs.study.measures
     ranked: list[MeansRow] = []
     by_category: list[MeansRow] = []
     lines = [f"Ranked by: {graded.ranked_by or 'nothing'}"] if len(graded.systems) > 1 else []
@@ -9592,7 +9506,9 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
             n_rows = max((mean.n for mean in means.values()), default=0)
             by_category.append(([category, system.title, n_rows], means))
         lines += prefix_lines(system.title, describe_answers(system, documents[system.title]))
-    if FAITHFULNESS in graded.measured:
+    judged = [name for system in graded.systems for name, mean in system.means.items() if mean.is_judged]
+    measured = [measure.name for measure in measures if measure.name in judged]
+    if FAITHFULNESS in measured:
         lines.append(f"{FAITHFULNESS}: {ITEM_SHARES[FAITHFULNESS]}")
     lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *list_provenance(graded.systems)]
     by_category.sort(key=lambda row: row[0][:2])
@@ -9606,8 +9522,8 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
         build_comparison_part(graded.differences),
         Part("Warnings", lines=list(dict.fromkeys(warnings)), place="warnings"),
     ]
-    columns = [*ANSWER_COLUMNS, *graded.measured]
-    if graded.study.asked:
+    columns = [*ANSWER_COLUMNS, *measured]
+    if graded.inputs.study.asked:
         columns += graded.judge_fields
     return Report(
         "Evaluation of answers",
@@ -11603,12 +11519,12 @@ def grade_answers(
         sources=encode_sources(rows),
     )
     with input_errors_only():
-        scored = score_by_methods(read_answer_inputs(options))
-        outcomes, session = ask_silently(judge, scored.study, options, (0, 1), lambda row: (row.item,))
-        graded = grade_scored_answers(scored, outcomes, session)
+        inputs = read_answer_inputs(options)
+        outcomes, session = ask_silently(judge, inputs.study, options, (0, 1), lambda row: (row.item,))
+        graded = grade_scored_answers(inputs, outcomes, session)
     documents = {system.title: build_answer_results(graded, system) for system in graded.systems}
     report = build_answer_report(graded, documents)
-    return Results(documents, graded.systems, scored.study.measures, report, graded.differences)
+    return Results(documents, graded.systems, inputs.study.measures, report, graded.differences)
 
 
 def check_name(what: str, name: str, known: Collection[str]) -> str:
