@@ -966,32 +966,27 @@ def parse_row(kind: type[T], row: JsonRow, problems: Problems) -> T | None:
 
 def list_rows(file: FileData, problems: Problems) -> list[JsonRow]:
     """Return the rows of a list or of JSON lines. An object alone is a row, without a place."""
+    rows: list[JsonRow] = []
     if file.data is None:
-        return []
+        return rows
     try:
         value = decode_json(Any, file.data)
+        if not isinstance(value, list):
+            return [JsonRow(file.name, value)]
+        if not value:
+            problems.append(Problem(file.name, "no rows: expected a list of rows, one object per line", 1))
+        return [JsonRow(file.name, row, key=f"[{index}]") for index, row in enumerate(value)]
     except JSON_ERRORS as error:
         first_line = file.data.lstrip().partition(b"\n")[0].rstrip()
-        if first_line.startswith(b"{") and first_line != b"{":
-            return list_lines(file, problems)
-        problems.append(describe_fault(error, JsonRow(file.name, None)))
-        return []
-    if not isinstance(value, list):
-        return [JsonRow(file.name, value)]
-    if not value:
-        problems.append(Problem(file.name, "no rows: expected a list of rows, one object per line", 1))
-    return [JsonRow(file.name, row, key=f"[{index}]") for index, row in enumerate(value)]
-
-
-def list_lines(file: FileData, problems: Problems) -> list[JsonRow]:
-    rows = []
-    for number, line in enumerate(io.BytesIO(file.data or b""), start=1):
-        row = JsonRow(file.name, None, number)
+        if not first_line.startswith(b"{") or first_line == b"{":
+            problems.append(describe_fault(error, JsonRow(file.name, None)))
+            return rows
+    for number, line in enumerate(io.BytesIO(file.data), start=1):
         try:
             if line.strip():
-                rows.append(row._replace(data=decode_json(Any, line)))
+                rows.append(JsonRow(file.name, decode_json(Any, line), number))
         except JSON_ERRORS as error:
-            problems.append(describe_fault(error, row))
+            problems.append(describe_fault(error, JsonRow(file.name, None, number)))
     return rows
 
 
@@ -8448,32 +8443,28 @@ def build_item_answer(item: Item) -> ItemAnswer:
 # -- Methods: a new one is a row in METHODS and, if it needs no judge, a function
 
 
-class Thresholds(NamedTuple):
-    """What methods need beside an answer."""
-
-    normalize: str
-    fixed: float
-    chosen: float  # the similarity that agrees best with people
-
-
-def score_exact(answer: ItemAnswer, limits: Thresholds) -> float:
+def score_exact(answer: ItemAnswer, normalize: str, _threshold: float) -> float:
     item = answer.item
     if is_blank(item.prediction):  # a gold answer may have nothing but punctuation
         return 0.0
-    return float(exact_match(item.accepted, item.prediction, limits.normalize))
+    return float(exact_match(item.accepted, item.prediction, normalize))
 
 
-def score_keyword(answer: ItemAnswer, limits: Thresholds, miss: float = 0.0) -> float:
+def score_keyword(answer: ItemAnswer, normalize: str, _threshold: float, miss: float = 0.0) -> float:
     item = answer.item
-    is_same = not item.keywords and score_exact(answer, limits) == 1  # "Danube" for "the Danube"
+    is_same = not item.keywords and score_exact(answer, normalize, 0) == 1  # "Danube" for "the Danube"
     return 1.0 if is_same or contains_keyword(item.keywords or item.accepted, item.prediction) else miss
 
 
-def score_f1(answer: ItemAnswer, _limits: Thresholds) -> float:
+def score_f1(answer: ItemAnswer, *_: object) -> float:
     return 0.0 if is_blank(answer.item.prediction) else token_f1(answer.item.accepted, answer.item.prediction)
 
 
-def score_bleu(answer: ItemAnswer, _limits: Thresholds) -> float:
+def score_threshold(answer: ItemAnswer, _normalize: str, threshold: float) -> float:
+    return float(answer.similarity >= threshold)
+
+
+def score_bleu(answer: ItemAnswer, *_: object) -> float:
     """Compute sacrebleu's sentence BLEU (Post 2018) with effective order; the best gold answer counts."""
     package = import_optional("sacrebleu", "--method bleu")
     texts = [answer.item.prediction, *answer.item.accepted]
@@ -8515,7 +8506,8 @@ class Method(NamedTuple):
     """A way to score an answer. One without a function asks a judge."""
 
     explanation: str
-    score: Callable[[ItemAnswer, Thresholds], float] | None = None
+    # Of an answer, the normalization before exact match, and a threshold of similarity
+    score: Callable[[ItemAnswer, str, float], float] | None = None
     decides: bool = False  # whether 1 is right and 0 is wrong
     needs_similarity: bool = False
 
@@ -8532,18 +8524,18 @@ METHODS: Mapping[str, Method] = {
     "bleu": Method("sentence BLEU with the best gold answer (sacrebleu; kiwipiepy for Korean)", score_bleu),
     "similarity": Method(
         "cosine of embeddings with the best gold answer (sentence-transformers)",
-        lambda answer, _limits: answer.similarity,
+        lambda answer, *_: answer.similarity,
         needs_similarity=True,
     ),
     "semantic_fixed": Method(
         "1 if the similarity reaches --threshold (sentence-transformers)",
-        lambda answer, limits: float(answer.similarity >= limits.fixed),
+        score_threshold,
         decides=True,
         needs_similarity=True,
     ),
     "semantic_dynamic": Method(
         "1 if it reaches the one that agrees best with people (sentence-transformers)",
-        lambda answer, limits: float(answer.similarity >= limits.chosen),
+        score_threshold,
         decides=True,
         needs_similarity=True,
     ),
@@ -8745,11 +8737,6 @@ class AnswerOptions(JudgeOptions, GateOptions):
         """Return the methods that need no judge."""
         return [name for name in self.methods if METHODS[name].score]
 
-    @property
-    def judged(self) -> list[str]:
-        """Return the method that asks a judge, if there is one."""
-        return [name for name in self.methods if not METHODS[name].score]
-
 
 class AnswerInputs(NamedTuple):
     """The answers to grade with all scores that need no judge, and what they are graded by."""
@@ -8778,22 +8765,6 @@ class GradedAnswers(NamedTuple):
     changes_since: Mapping[str, ChangesSince]
     checks: list[Check]
     is_complete: bool  # otherwise a run tries again
-
-    @property
-    def judge_fields(self) -> dict[str, str]:
-        """What a judge says of an answer, with its title on pages; of the protocol only the repeats."""
-        titles: dict[str, str] = {}
-        for criterion in self.inputs.study.criteria:
-            reason, failure = f"{criterion.name}_rationale", f"{criterion.name}_failure"
-            is_own = criterion is not self.inputs.protocol
-            titles |= {reason: reason} if is_own else {}
-            if self.session.repeats > 1:
-                titles[f"{criterion.name}_repeats"] = f"{criterion.prefix}judge's scores".capitalize()
-            titles |= {failure: failure} if is_own else {}
-        return titles
-
-    def is_asked(self, system: ItemSystem) -> bool:
-        return system.title in self.inputs.study.asked
 
 
 def grade_answer_files(options: AnswerOptions, console: Console) -> int:
@@ -8824,8 +8795,8 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
     Raises InputError with every problem, or UsageError.
     """
     problems: Problems = []
-    protocol, own_criteria = choose_criteria(options, problems)
-    criteria = [protocol, *own_criteria] if options.judged else own_criteria
+    protocol, criteria = choose_criteria(options, problems)
+    own_criteria = [criterion for criterion in criteria if criterion.own]
     systems = read_answer_files(options, problems)
     names = [system.name for system in systems]
     compared = [Measure(name, name, explanation=METHODS[name].explanation) for name in options.unjudged]
@@ -8841,10 +8812,10 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
     if len(paths) > 1:
         stem = Path(options.out or "", f"answers{suffix}").as_posix()
     notes = list(dict.fromkeys(describe_reading(system) for system in systems if system.reading))
-    setup = build_setup(options, protocol, own_criteria, model, systems)
+    setup = build_setup(options, criteria, model, systems)
     # Of many systems the best by the first method are judged.
     usual = "exact" if options.judge_top else ""
-    ranker = next(iter(options.unjudged), "similarity" if "hybrid" in options.judged else usual)
+    ranker = next(iter(options.unjudged), "similarity" if protocol.name == "hybrid" else usual)
     systems, tuning = score_without_judge(systems, options, ranker)
     asked: list[str] = []
     choice = ""
@@ -8947,17 +8918,18 @@ def list_answer_outputs(graded: GradedAnswers, documents: Documents, report: Rep
 
 
 def choose_criteria(options: AnswerOptions, problems: Problems) -> tuple[Criterion, list[Criterion]]:
-    """Return the judge's protocol, whether it is asked or not, and the user's criteria. Raises UsageError."""
+    """Return the judge's protocol, asked for or not, and what a judge is asked. Raises UsageError."""
     if not (options.methods or options.criteria or options.functions):
         raise ValueError("there is nothing to measure: name methods, criteria or measures")
-    if len(options.judged) > 1:
+    judged = [name for name in options.methods if not METHODS[name].score]
+    if len(judged) > 1:
         raise UsageError("--method hybrid and llm_judge exclude each other")
-    protocol = build_protocol(options.judged[0] if options.judged else "llm_judge", options)
+    protocol = build_protocol(judged[0] if judged else "llm_judge", options)
     taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS}
     taken |= {measure.name for measure in OPTIONAL_MEASURES}
     check_measure_names(options.functions, taken)
     own = read_own_criteria(options.criteria, "", taken.union(options.functions), problems)
-    return protocol, list(map(build_item_criterion, own))
+    return protocol, [*([protocol] if judged else []), *map(build_item_criterion, own)]
 
 
 def build_protocol(name: str, options: AnswerOptions) -> Criterion:
@@ -9013,7 +8985,7 @@ def score_without_judge(
         pairs = zip(answers, similarities, strict=True)
         answers = [msgspec.structs.replace(answer, similarity=similarity) for answer, similarity in pairs]
     tuning, tuned = choose_threshold(answers) if "semantic_dynamic" in options.methods else ({}, set())
-    limits = Thresholds(options.normalize, options.threshold, tuning.get("threshold", 0.0))
+    threshold = {"semantic_fixed": options.threshold, "semantic_dynamic": tuning.get("threshold", 0.0)}
     methods = {name: METHODS[name].score for name in (*options.unjudged, ranker) if name}
     places = itertools.count()
     scored = []
@@ -9022,8 +8994,10 @@ def score_without_judge(
         own = []
         for place in itertools.islice(places, len(system.answers)):
             answer = answers[place]
-            scores = {name: score(answer, limits) for name, score in methods.items() if score}
-            scores |= measure_item(answer.item, has_sources)
+            scores = measure_item(answer.item, has_sources)
+            for name, score in methods.items():
+                if score:
+                    scores[name] = score(answer, options.normalize, threshold.get(name, 0.0))
             own.append(msgspec.structs.replace(answer, scores=scores, is_tuned=place in tuned))
         add_function_scores(system.name, own, options.functions)
         scored.append(msgspec.structs.replace(system, answers=own))
@@ -9154,23 +9128,14 @@ def read_answer_file(
     systems = []
     for system, answers in by_system.items():
         part = system if len(by_system) > 1 else ""
-        warnings = list_row_warnings(file, answers, ungraded, options)
+        warnings = [WarningRecord(f"{reason}, not graded", places) for reason, places in ungraded.items()]
+        models = sorted(filter(None, {format_compact(answer.item.model) for answer in answers}))
+        if len(models) > 1:
+            advice = "if these are systems, say --columns system=model"
+            warnings.append(WarningRecord("models that are graded as one system", models, advice))
+        warnings = list_warnings(file.name, warnings)
         systems.append(AnswerSystem(part or name, file.source, answers, warnings, part=part, reading=reading))
     return systems
-
-
-def list_row_warnings(
-    file: FileData, answers: Sequence[ItemAnswer], ungraded: Mapping[str, list[str]], options: AnswerOptions
-) -> list[WarningRecord]:
-    warnings = [WarningRecord(f"{reason}, not graded", places) for reason, places in ungraded.items()]
-    if options.judged or options.criteria:
-        unasked = [answer.id for answer in answers if not answer.item.question]
-        warnings.append(WarningRecord("rows without a question", unasked))
-    models = sorted(filter(None, {format_compact(answer.item.model) for answer in answers}))
-    if len(models) > 1:
-        advice = "if these are systems, say --columns system=model"
-        warnings.append(WarningRecord("models that are graded as one system", models, advice))
-    return list_warnings(file.name, warnings)
 
 
 def find_lacking_columns(
@@ -9233,22 +9198,19 @@ def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, Earlie
 
 
 def build_setup(
-    options: AnswerOptions,
-    protocol: Criterion,
-    own_criteria: Sequence[Criterion],
-    model: str,
-    systems: Iterable[AnswerSystem],
+    options: AnswerOptions, criteria: Iterable[Criterion], model: str, systems: Iterable[AnswerSystem]
 ) -> dict[str, Any]:
     """Return what scores rest on."""
     names = ("methods", "protocol", "normalize", "threshold", "embedding_model", "judge_top", "repeats")
     setup: dict[str, Any] = {"program_version": VERSION}
     setup |= {name: getattr(options, name) for name in names}
-    if options.judged or own_criteria:
+    if criteria:
         setup["judge_model"] = model
-    if options.judged:
-        setup["prompt_hash"] = protocol.prompt_hash
-    if own_criteria:
-        setup["criteria"] = {row.name: row.prompt_hash for row in own_criteria}
+    for criterion in criteria:
+        if criterion.own:
+            setup.setdefault("criteria", {})[criterion.name] = criterion.prompt_hash
+        else:
+            setup["prompt_hash"] = criterion.prompt_hash
     setup["inputs"] = list({system.file: system.file.build_block() for system in systems}.values())
     return setup
 
@@ -9298,7 +9260,7 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
     for name in ("input_tokens", "output_tokens"):
         if name in system.means:
             results[f"total_{name}"] = sum(system.list_scores(name))
-    is_asked = graded.is_asked(system)
+    is_asked = system.title in inputs.study.asked
     if is_asked and inputs.protocol in inputs.study.criteria:
         if inputs.protocol.prompt == "quality" and not graded.why_not:
             results["quality"] = summarize_quality(inputs.protocol, system)
@@ -9334,9 +9296,10 @@ OPTIONAL_FIELDS = (  # if they are filled
 def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnswer) -> dict[str, Any]:
     """Return what results, and from them the CSV and the page, say of an answer."""
     item = answer.item
+    study = graded.inputs.study
     protocol = graded.inputs.protocol
-    is_asked = graded.is_asked(system)
-    by_protocol = is_asked and protocol in graded.inputs.study.criteria
+    is_asked = system.title in study.asked
+    by_protocol = is_asked and protocol in study.criteria
     is_right, decided_by = decide_answer(graded.inputs, answer, by_protocol=by_protocol)
     row: dict[str, Any] = {
         "id": answer.id,
@@ -9347,7 +9310,7 @@ def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnsw
         "correct": is_right,
         "reasoning": answer.find_rationale(protocol),
         "decision_method": decided_by,
-        "failure": answer.explain_failures(graded.inputs.study.criteria),
+        "failure": answer.explain_failures(study.criteria),
     }
     if is_asked:
         row["flags"] = answer.flags
@@ -9363,12 +9326,12 @@ def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnsw
         row["judge_scores"] = (judgement and judgement.scores) or None
         if protocol.prompt == "quality":
             row["faithful_to"] = "context" if answer.has_context else "reference"
-    said: dict[str, Any] = {}
-    for criterion in graded.inputs.study.criteria:
-        said |= describe_judgement(answer, criterion, has_repeats=True)
+    for criterion in study.criteria if is_asked else ():
+        said = describe_judgement(answer, criterion, has_repeats=graded.session.repeats > 1)
         said[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
-    if is_asked:
-        row |= {name: said[name] for name in graded.judge_fields}
+        if criterion is protocol:  # whose reason and failure the row has
+            said = {name: value for name, value in said.items() if name.endswith("_repeats")}
+        row |= said
     return row
 
 
@@ -9451,18 +9414,19 @@ def summarize_quality(protocol: Criterion, system: ItemSystem) -> dict[str, Any]
 
 
 def list_answer_warnings(graded: GradedAnswers, system: ItemSystem) -> Iterator[WarningRecord]:
+    study = graded.inputs.study
     blank = [answer.id for answer in system.answers if is_blank(answer.item.prediction)]
     warnings = [
         WarningRecord("missing or blank answers, counted as wrong", blank),
         WarningRecord("flagged answers: text for the judge, or judged cut off", list_ids(system.flagged)),
-        *list_failures(graded.inputs.study, system),
+        *list_failures(study, system),
     ]
     yield from list_warnings(system.name, warnings)
     reason = graded.why_not
-    if not graded.is_asked(system):
+    if system.title not in study.asked:
         reason = graded.why_not or f"it is not one of the {graded.inputs.choice}"
-    if graded.inputs.study.criteria and reason:
-        names = ", ".join(criterion.name for criterion in graded.inputs.study.criteria)
+    if study.criteria and reason:
+        names = ", ".join(criterion.name for criterion in study.criteria)
         yield WarningRecord(f"{names}: not judged: {reason}", file=system.name)
 
 
@@ -9523,8 +9487,8 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
         Part("Warnings", lines=list(dict.fromkeys(warnings)), place="warnings"),
     ]
     columns = [*ANSWER_COLUMNS, *measured]
-    if graded.inputs.study.asked:
-        columns += graded.judge_fields
+    for title in list(graded.inputs.study.asked)[:1]:
+        columns += list_judge_fields(documents[title]["detailed_results"][0])
     return Report(
         "Evaluation of answers",
         parts,
@@ -9534,6 +9498,11 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
         entries_title="Answers",
         facts={"Judge": documents[graded.systems[0].title].get("judge_model", "none")},
     )
+
+
+def list_judge_fields(row: Fields) -> list[str]:
+    """Return the fields of a row that have what a judge says by each criterion."""
+    return [name for name in row if name.endswith(("_rationale", "_repeats", "_failure"))]
 
 
 def list_answer_rows(
@@ -9547,28 +9516,22 @@ def list_answer_rows(
 
 def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[Entry]:
     verdicts = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
-    for system in graded.systems:
-        rows = documents[system.title]["detailed_results"]
-        titles = graded.judge_fields if graded.is_asked(system) else {}
-        for answer, row in zip(system.answers, rows, strict=True):
+    titles = {}
+    for criterion in graded.inputs.study.criteria:
+        titles[f"{criterion.name}_repeats"] = f"{criterion.prefix}judge's scores".capitalize()
+    for title, document in documents.items():
+        for row in document["detailed_results"]:
             facts = {"Decided by": row["decision_method"], "Flags": ", ".join(row.get("flags", ()))}
             facts |= {name: format_number(score, 3) for name, score in row["scores"].items()}
-            for name, title in titles.items():
+            for name in list_judge_fields(row):
                 is_list = isinstance(row[name], list)
-                facts[title] = ", ".join(map(str, row[name])) if is_list else format_compact(row[name])
-            cases = {"failed": row["failure"], "flagged": answer.flags}
-            verdict, score = verdicts[row["correct"]]
-            card = Card(
-                system.title,
-                row["prediction"],
-                facts,
-                verdict,
-                score,
-                [mark for mark, reason in cases.items() if reason],
-                row["reasoning"],
-                row["failure"] or "",
-            )
-            yield Entry(f"{system.title} {answer.id}", row["input"], row["gold"], [card])
+                text = ", ".join(map(str, row[name])) if is_list else format_compact(row[name])
+                facts[titles.get(name, name)] = text
+            cases = {"failed": row["failure"], "flagged": row.get("flags")}
+            marks = [mark for mark, reason in cases.items() if reason]
+            texts = (row["reasoning"], row["failure"] or "")
+            card = Card(title, row["prediction"], facts, *verdicts[row["correct"]], marks, *texts)
+            yield Entry(f"{title} {row['id']}", row["input"], row["gold"], [card])
 
 
 # ------------------------------------------------------------------ 16. Agreement

@@ -503,18 +503,6 @@ def test_answers_that_are_all_blank_are_graded(
     assert project.read("a_answers.json")["measures"]["exact"]["mean"] == 0
 
 
-def test_a_judge_without_questions_is_a_warning(project: Project) -> None:
-    """It comes before anything is asked."""
-    rows = [
-        {"gold": "Oil", "output": "fat", "context": "Lamps."},
-        {"gold": "Bob", "output": "Ann", "input": "Who?"},
-    ]
-    project.write("a.json", rows)
-    outcome = project.run("answers", "a.json", "--method", "llm_judge", "--dry-run")
-    assert mentions(outcome.err, "warning: a.json: rows without a question: 1, e.g. 1")
-    assert project.run("answers", "a.json", "--quiet").err == []
-
-
 def test_the_id_of_a_row_is_kept_beside_other_columns(project: Project) -> None:
     project.write("a.csv", "question_id,Frage,Soll,Ist\nq7,Was?,Oil,oil\n")
     project.run("answers", "a.csv", "--columns", "gold=Soll", "prediction=Ist")
