@@ -555,15 +555,7 @@ class Item(Record, kw_only=True):
     input_tokens: ItemAmount | None = None
     output_tokens: ItemAmount | None = None
     correct: Verdict | None = None
-    decision_method: Any = None
-    judge_model: Any = None
-    run_name: Any = None
     model: Any = None
-    condition: Any = None
-    finetuned: Any = None
-    few_shot: Any = None
-    seed: Any = None
-    source_file: Any = None
     extra: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -594,7 +586,8 @@ class Item(Record, kw_only=True):
     @property
     def label(self) -> bool | None:
         """A person's verdict; None for a machine's, as results have it."""
-        return None if self.decision_method or self.judge_model else self.correct
+        is_judged = self.extra.get("decision_method") or self.extra.get("judge_model")
+        return None if is_judged else self.correct
 
 
 SOURCE_FIELDS = ("id", "doc_id", "title")
@@ -8391,8 +8384,8 @@ HYBRID_REJECTS = 0.5  # below it is wrong
 SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
 USUAL_JUDGE_TOP = 5  # Of more files the best are judged.
 DEFAULT_METHODS = ("exact", "keyword", "f1")
-ITEM_FIELDS = [name for name in Item.__struct_encode_fields__ if name != "extra"]
-COLUMN_FIELDS = tuple(dict.fromkeys(["rows", "system", *ITEM_FIELDS, "options"]))
+COLUMN_FIELDS = tuple(dict.fromkeys(["rows", "system", *Item.__struct_encode_fields__[:-1], "options"]))
+JUDGE_FIELDS = ("_rationale", "_repeats", "_failure")  # of results: what a judge says by each criterion
 ANSWER_COLUMNS = (
     *("id", "category", "input", "gold", "prediction", "correct", "reasoning", "decision_method", "failure"),
     "flags",
@@ -8460,10 +8453,6 @@ def score_f1(answer: ItemAnswer, *_: object) -> float:
     return 0.0 if is_blank(answer.item.prediction) else token_f1(answer.item.accepted, answer.item.prediction)
 
 
-def score_threshold(answer: ItemAnswer, _normalize: str, threshold: float) -> float:
-    return float(answer.similarity >= threshold)
-
-
 def score_bleu(answer: ItemAnswer, *_: object) -> float:
     """Compute sacrebleu's sentence BLEU (Post 2018) with effective order; the best gold answer counts."""
     package = import_optional("sacrebleu", "--method bleu")
@@ -8529,13 +8518,13 @@ METHODS: Mapping[str, Method] = {
     ),
     "semantic_fixed": Method(
         "1 if the similarity reaches --threshold (sentence-transformers)",
-        score_threshold,
+        lambda answer, _, threshold: float(answer.similarity >= threshold),
         decides=True,
         needs_similarity=True,
     ),
     "semantic_dynamic": Method(
         "1 if it reaches the one that agrees best with people (sentence-transformers)",
-        score_threshold,
+        lambda answer, _, threshold: float(answer.similarity >= threshold),
         decides=True,
         needs_similarity=True,
     ),
@@ -8770,20 +8759,33 @@ class GradedAnswers(NamedTuple):
 def grade_answer_files(options: AnswerOptions, console: Console) -> int:
     """Score free answers, of files or of a split, by any of several methods."""
     inputs = read_answer_inputs(options)
+    study = inputs.study
     is_all_judged = bool(options.criteria) and not options.methods
-    assignment = Assignment(list_requests(inputs.study), options, is_needed=is_all_judged)
+    assignment = Assignment(list_requests(study), options, is_needed=is_all_judged)
     console.note(*inputs.notes)
-    console.warn(*list_answer_notices(inputs, assignment))
+    console.warn(*list_input_warnings(study.systems))
+    if study.criteria:
+        answers = flatten(system.answers for system in study.systems)
+        generators = set(filter(None, (format_plain(answer.item.model) for answer in answers)))
+        console.warn(*warn_about_family(inputs.setup["judge_model"], sorted(map(cut_text, generators))))
+    if inputs.choice:
+        console.warn(f"Judged are the {inputs.choice}: {', '.join(study.asked)} (see --judge-top)")
+    if inputs.choice or len(study.asked) > USUAL_JUDGE_TOP:
+        console.warn(*describe_plan(assignment).splitlines())
     if options.dry_run:
         return print_plan(assignment, console, is_complete=inputs.is_complete)
     with ask_model(assignment, console) as (outcomes, session):
         graded = grade_scored_answers(inputs, outcomes, session)
         documents = {system.title: build_answer_results(graded, system) for system in graded.systems}
         report = build_answer_report(graded, documents)
-        files, is_written = write_outputs(list_answer_outputs(graded, documents, report), console)
+        outputs = []
+        for title, document in documents.items():
+            outputs.append(OutputFile(inputs.paths[title], functools.partial(render_results, document)))
+        outputs += list_report_files(add_gate(report, graded.checks), inputs.stem, options.report)
+        files, is_written = write_outputs(outputs, console)
     console.print(render_text(report.parts))
     print_saved(files, "Evaluation results", console)
-    remarks = list(flatten(list_failures(inputs.study, system) for system in graded.systems))
+    remarks = list(flatten(list_failures(study, system) for system in graded.systems))
     remarks += list_change_warnings(graded.changes_since)
     print_end(session, remarks, console, graded.checks)
     return decide_exit_code(is_written, session.is_complete(), graded.is_complete, checks=graded.checks)
@@ -8845,22 +8847,6 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
     )
 
 
-def list_answer_notices(inputs: AnswerInputs, assignment: Assignment) -> list[Message]:
-    """Return warnings about the input and, if there are many systems, which are judged at what price."""
-    study = inputs.study
-    messages = list_input_warnings(study.systems)
-    if study.criteria:
-        answers = flatten(system.answers for system in study.systems)
-        generators = set(filter(None, (format_plain(answer.item.model) for answer in answers)))
-        messages += warn_about_family(inputs.setup["judge_model"], sorted(map(cut_text, generators)))
-    names = list(study.asked)
-    if inputs.choice:
-        messages.append(f"Judged are the {inputs.choice}: {', '.join(names)} (see --judge-top)")
-    if inputs.choice or len(names) > USUAL_JUDGE_TOP:
-        messages += describe_plan(assignment).splitlines()
-    return messages
-
-
 def grade_scored_answers(inputs: AnswerInputs, outcomes: Outcomes, session: Session) -> GradedAnswers:
     """Add a judge's scores, rank the systems, and compare them with each other and with the baseline.
 
@@ -8904,14 +8890,6 @@ def grade_scored_answers(inputs: AnswerInputs, outcomes: Outcomes, session: Sess
         checks=[*check_means(options, complete, study.measures), *check_changes(changes_since)],
         is_complete=inputs.is_complete and is_judged,
     )
-
-
-def list_answer_outputs(graded: GradedAnswers, documents: Documents, report: Report) -> Iterator[OutputFile]:
-    """Yield the results file of each system, and the reports on all."""
-    inputs = graded.inputs
-    for title, document in documents.items():
-        yield OutputFile(inputs.paths[title], functools.partial(render_results, document))
-    yield from list_report_files(add_gate(report, graded.checks), inputs.stem, inputs.options.report)
 
 
 # -- What answers are scored by
@@ -9016,12 +8994,11 @@ def choose_asked(
         return systems, titles, ""
     averages = {system.title: compute_average(system.list_scores(ranker)) for system in systems}
     ranks = rank_systems(averages)
-    best = [title for title in titles if (ranks[title] or math.inf) <= limit]
-    if len(best) == len(systems):
-        return systems, titles, ""
     ordered = sorted(systems, key=lambda system: ranks[system.title] or math.inf)
-    asked = [system.title for system in ordered[: len(best)]]
-    return ordered, asked, f"best {len(best)} of {len(systems)} by {ranker}"
+    asked = [system.title for system in ordered if (ranks[system.title] or math.inf) <= limit]
+    if len(asked) == len(systems):
+        return systems, titles, ""
+    return ordered, asked, f"best {len(asked)} of {len(systems)} by {ranker}"
 
 
 # -- Reading
@@ -9151,10 +9128,8 @@ def find_lacking_columns(
     else:
         return []
     names = ", ".join([*Item.aliases[field], "answer"])
-    fields = {column: f"{column} ({field})" for field, column in columns.items() if column != field}
-    found = shorten_names([fields.get(name, name) for name in rows[0].data])
-    advice = f"name it with --columns {field}="
-    return [Problem(file.name, f"no {what}, as {names}; found {found}; {advice}", 1)]
+    found = f"found {shorten_names(list(rows[0].data))}; name it with --columns {field}="
+    return [Problem(file.name, f"no {what}, as {names}; {found}", 1)]
 
 
 # -- Results of earlier runs
@@ -9316,7 +9291,7 @@ def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnsw
         row["flags"] = answer.flags
     measured = [name for name, mean in system.means.items() if mean.is_judged]
     row["scores"] = {name: answer.scores.get(name) for name in measured}
-    optional = {name: getattr(item, name) for name in OPTIONAL_FIELDS}
+    optional = {name: getattr(item, name, item.extra.get(name)) for name in OPTIONAL_FIELDS}
     row |= {name: value for name, value in optional.items() if value not in (None, "", [])}
     if answer.is_tuned:
         row["tuned"] = True
@@ -9395,13 +9370,9 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str,
 
 
 def summarize_quality(protocol: Criterion, system: ItemSystem) -> dict[str, Any]:
-    judgements = []
-    clusters = []
-    for answer in system.answers:
-        judgement = answer.find_judgement(protocol)
-        if judgement:
-            judgements.append(judgement)
-            clusters.append(answer.cluster)
+    judged = [(answer.find_judgement(protocol), answer.cluster) for answer in system.answers]
+    judgements = [judgement for judgement, _ in judged if judgement]
+    clusters = [cluster for judgement, cluster in judged if judgement]
     quality = {}
     for name in PROMPTS[protocol.prompt].score_names:
         measure = Measure(name, name, lowest=min(LEVEL_SCORES.values()), highest=TOP_SCORE)
@@ -9488,7 +9459,8 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
     ]
     columns = [*ANSWER_COLUMNS, *measured]
     for title in list(graded.inputs.study.asked)[:1]:
-        columns += list_judge_fields(documents[title]["detailed_results"][0])
+        row = documents[title]["detailed_results"][0]
+        columns += [name for name in row if name.endswith(JUDGE_FIELDS)]
     return Report(
         "Evaluation of answers",
         parts,
@@ -9498,11 +9470,6 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
         entries_title="Answers",
         facts={"Judge": documents[graded.systems[0].title].get("judge_model", "none")},
     )
-
-
-def list_judge_fields(row: Fields) -> list[str]:
-    """Return the fields of a row that have what a judge says by each criterion."""
-    return [name for name in row if name.endswith(("_rationale", "_repeats", "_failure"))]
 
 
 def list_answer_rows(
@@ -9523,7 +9490,7 @@ def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[
         for row in document["detailed_results"]:
             facts = {"Decided by": row["decision_method"], "Flags": ", ".join(row.get("flags", ()))}
             facts |= {name: format_number(score, 3) for name, score in row["scores"].items()}
-            for name in list_judge_fields(row):
+            for name in filter(lambda name: name.endswith(JUDGE_FIELDS), row):
                 is_list = isinstance(row[name], list)
                 text = ", ".join(map(str, row[name])) if is_list else format_compact(row[name])
                 facts[titles.get(name, name)] = text

@@ -116,7 +116,7 @@ NOT_UTF8 = "; save as UTF-8, a spreadsheet as CSV UTF-8"
 PROBLEMS: dict[str, tuple[object, str]] = {  # content of a file, and what its problem says behind the name
     "no gold.json": (
         [{"question": "What?", "response": "b"}],
-        no_answer("gold answer", ALL_GOLD_NAMES, "question, response (prediction)"),
+        no_answer("gold answer", ALL_GOLD_NAMES, "question, response"),
     ),
     "blank.json": (
         [{"expected_answer": " ", "answer": "b"}, {"expected_answer": None, "answer": "c"}],
@@ -128,7 +128,7 @@ PROBLEMS: dict[str, tuple[object, str]] = {  # content of a file, and what its p
     ),
     "no answer.json": (
         [{"reference": "a"}],
-        no_answer("system's answer", (*PREDICTION_NAMES, "outputs"), "reference (gold)"),
+        no_answer("system's answer", (*PREDICTION_NAMES, "outputs"), "reference"),
     ),
     "utf-16.csv": ("gold,output\nÖl,Öl\n".encode("utf-16"), f":1: not UTF-8: byte 0xff{NOT_UTF8}"),
     "windows.csv": (
