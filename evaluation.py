@@ -8457,8 +8457,7 @@ def score_bleu(answer: ItemAnswer, *_: object) -> float:
     """Compute sacrebleu's sentence BLEU (Post 2018) with effective order; the best gold answer counts."""
     package = import_optional("sacrebleu", "--method bleu")
     texts = [answer.item.prediction, *answer.item.accepted]
-    is_korean = has_hangul(answer.item)
-    kiwi = import_kiwi() if is_korean else None
+    is_korean, kiwi = find_kiwi([answer])
     if kiwi:
         analyses = map(load_analyzer(kiwi).tokenize, texts)
         texts = [" ".join(token.form for token in tokens) for tokens in analyses]
@@ -8468,27 +8467,23 @@ def score_bleu(answer: ItemAnswer, *_: object) -> float:
     return min(float(best) / 100, 1.0)  # best may be 100.00000000000004
 
 
-def has_hangul(item: Item) -> bool:
-    return re.search(f"[{HANGUL}]", "\n".join([item.prediction, *item.accepted])) is not None
+def find_kiwi(answers: Iterable[ItemAnswer]) -> tuple[bool, Any]:
+    """Return whether there is Korean, and then the package that splits it, None if it is not installed."""
+    for answer in answers:
+        if re.search(f"[{HANGUL}]", "\n".join([answer.item.prediction, *answer.item.accepted])):
+            with suppress(ImportError):
+                return True, import_module("kiwipiepy")
+            return True, None
+    return False, None
 
 
-def import_kiwi() -> Any:
-    with suppress(ImportError):
-        return import_module("kiwipiepy")
-    return None
-
-
-@functools.cache
-def load_analyzer(kiwi: Any) -> Any:
-    return kiwi.Kiwi()
+load_analyzer = functools.cache(lambda kiwi: kiwi.Kiwi())
 
 
 def describe_tokens(answers: Iterable[ItemAnswer]) -> str:
-    if not any(has_hangul(answer.item) for answer in answers):
-        return "13a"
-    kiwi = import_kiwi()
+    is_korean, kiwi = find_kiwi(answers)
     how = f"morphemes (kiwipiepy {kiwi.__version__})" if kiwi else "white space (kiwipiepy is not installed)"
-    return f"13a, of Korean by {how}"
+    return f"13a, of Korean by {how}" if is_korean else "13a"
 
 
 class Method(NamedTuple):
@@ -9441,8 +9436,8 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
             n_rows = max((mean.n for mean in means.values()), default=0)
             by_category.append(([category, system.title, n_rows], means))
         lines += prefix_lines(system.title, describe_answers(system, documents[system.title]))
-    judged = [name for system in graded.systems for name, mean in system.means.items() if mean.is_judged]
-    measured = [measure.name for measure in measures if measure.name in judged]
+    known = set(flatten(document["measures"] for document in documents.values()))
+    measured = [measure.name for measure in measures if measure.name in known]
     if FAITHFULNESS in measured:
         lines.append(f"{FAITHFULNESS}: {ITEM_SHARES[FAITHFULNESS]}")
     lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *list_provenance(graded.systems)]
