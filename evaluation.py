@@ -321,10 +321,12 @@ if TYPE_CHECKING:  # what the values are in memory, once a record's `__post_init
     Scalar: TypeAlias = str
     Verdict: TypeAlias = bool
     ItemAmount: TypeAlias = float
+    ListCell: TypeAlias = list[str]
 else:
     Scalar = str | int | float | bool  # text; a number or boolean is kept as JSON writes it
     Verdict = Any  # yes or no, see `parse_verdict`
     ItemAmount = Any  # a number or a cell with one, see `parse_amount_cell`
+    ListCell = Any  # a list or a cell with one, see `parse_list_cell`
 
 VERDICT_WORDS = dict.fromkeys(("yes", "true", "1", "1.0", "c"), True)  # logs have C for correct
 VERDICT_WORDS |= dict.fromkeys(("no", "false", "0", "0.0", "i"), False)
@@ -543,14 +545,15 @@ class Item(Record, kw_only=True):
 
     id: Scalar = ""
     question: Scalar = ""
-    accepted: list[Scalar] = msgspec.field(default_factory=list, name="gold")
+    accepted: ListCell = msgspec.field(default_factory=list, name="gold")
+    options: ListCell = []  # further gold answers
     prediction: Scalar = ""
     category: Scalar = ""
     system: Scalar = ""
-    keywords: list[Scalar] = []
-    expected_sources: list[Any] = []
-    sources: list[Any] = []
-    context: list[Any] = []  # texts, or objects with a text
+    keywords: ListCell = []
+    expected_sources: ListCell = []
+    sources: ListCell = []
+    context: ListCell = []  # texts, or objects with a text
     latency_ms: ItemAmount | None = None
     input_tokens: ItemAmount | None = None
     output_tokens: ItemAmount | None = None
@@ -563,7 +566,10 @@ class Item(Record, kw_only=True):
             value = getattr(self, name)
             if not isinstance(value, str):
                 setattr(self, name, *convert_texts(name, [value]))
-        self.accepted = list(dict.fromkeys(convert_texts("gold", self.accepted)))
+        for name in ("options", "keywords", "expected_sources", "sources", "context"):
+            setattr(self, name, parse_list_cell(name, getattr(self, name)))
+        gold = self.accepted if isinstance(self.accepted, list) else [self.accepted]
+        self.accepted = list(dict.fromkeys(convert_texts("gold", [*gold, *self.options])))
         self.keywords = convert_texts("keywords", self.keywords)
         self.correct = parse_verdict(self.correct)
         for name in AMOUNTS:
@@ -591,7 +597,6 @@ class Item(Record, kw_only=True):
 
 
 SOURCE_FIELDS = ("id", "doc_id", "title")
-ITEM_LISTS = ("options", "keywords", "expected_sources", "sources", "context")
 AMOUNTS = {"latency_ms": "ms", "input_tokens": "tokens", "output_tokens": "tokens"}  # with their unit
 
 
@@ -716,6 +721,15 @@ def parse_verdict(value: object) -> bool | None:
     if value is not None and word not in VERDICT_WORDS:
         raise ValueError(f"correct: expected yes or no, got {cut_text(format_compact(value))}")
     return VERDICT_WORDS.get(word)
+
+
+def parse_list_cell(field: str, value: Any) -> list[Any]:
+    """Return a list, or that of a text with a list in JSON, or else a list of the value alone."""
+    if isinstance(value, str) and value.strip().startswith("["):
+        with suppress(ValueError, RecursionError):
+            return cast("list[Any]", json.loads(value))
+        raise ValueError(f'{field}: no JSON list, such as ["one", "two"]: {cut_text(value)}')
+    return value if isinstance(value, list) else [value]
 
 
 def parse_amount_cell(field: str, value: object) -> float | None:
@@ -1168,30 +1182,11 @@ def parse_items(rows: Iterable[JsonRow], problems: Problems) -> list[Item]:
     """Convert rows to free answers. An item's ID, if it has none, is its position from 1."""
     items = []
     for position, row in enumerate(rows, start=1):
-        fields: Fields = {**row.data}
-        gold = fields.get("gold", [])
-        try:
-            for name in ITEM_LISTS:
-                if name in fields:
-                    fields[name] = list_cell(name, fields[name])
-        except ValueError as error:
-            problems.append(row.report(str(error)))
-            continue
-        fields["gold"] = [*(gold if isinstance(gold, list) else [gold]), *fields.pop("options", ())]
-        item = parse_row(Item, row._replace(data=fields), problems)
+        item = parse_row(Item, row, problems)
         if item is not None:
             item.id = item.id or str(position)
             items.append(item)
     return items
-
-
-def list_cell(field: str, value: Any) -> list[Any]:
-    """Return a list, or that of a text with a list in JSON, or else a list of the value alone."""
-    if isinstance(value, str) and value.strip().startswith("["):
-        with suppress(ValueError, RecursionError):
-            return cast("list[Any]", json.loads(value))
-        raise ValueError(f'{field}: no JSON list, such as ["one", "two"]: {cut_text(value)}')
-    return value if isinstance(value, list) else [value]
 
 
 def read_csv_rows(file: FileData, problems: Problems) -> list[JsonRow]:
@@ -8384,7 +8379,7 @@ HYBRID_REJECTS = 0.5  # below it is wrong
 SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
 USUAL_JUDGE_TOP = 5  # Of more files the best are judged.
 DEFAULT_METHODS = ("exact", "keyword", "f1")
-COLUMN_FIELDS = tuple(dict.fromkeys(["rows", "system", *Item.__struct_encode_fields__[:-1], "options"]))
+COLUMN_FIELDS = tuple(dict.fromkeys(["rows", "system", *Item.__struct_encode_fields__[:-1]]))  # but `extra`
 JUDGE_FIELDS = ("_rationale", "_repeats", "_failure")  # of results: what a judge says by each criterion
 ANSWER_COLUMNS = (
     *("id", "category", "input", "gold", "prediction", "correct", "reasoning", "decision_method", "failure"),
@@ -8898,8 +8893,8 @@ def choose_criteria(options: AnswerOptions, problems: Problems) -> tuple[Criteri
     if len(judged) > 1:
         raise UsageError("--method hybrid and llm_judge exclude each other")
     protocol = build_protocol(judged[0] if judged else "llm_judge", options)
-    taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS}
-    taken |= {measure.name for measure in OPTIONAL_MEASURES}
+    optional = [measure.name for measure in OPTIONAL_MEASURES]
+    taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS, *optional}
     check_measure_names(options.functions, taken)
     own = read_own_criteria(options.criteria, "", taken.union(options.functions), problems)
     return protocol, [*([protocol] if judged else []), *map(build_item_criterion, own)]

@@ -45,7 +45,7 @@ FORMS: dict[str, object] = {  # a row in each
     "of ragas 0.1": [OLD_RAGAS | {"ground_truths": ["a", "d"], "faithfulness": 0.5}],
     "JSON lines": json.dumps(RAGAS) + "\n\n",
     "an object with one list of objects": {"summary": {"n": 1}, "names": ["s"], "b": [], "data": [RAGAS]},
-    "CSV, a line for spreadsheets": "sep=;\r\nQuestion;Context;Answer;Gold;Options\r\n"
+    "CSV, a line for spreadsheets": "sep=;\r\nQuestion;Context;Answer;Gold;Expected Options\r\n"
     'What?;"[""Oil."", ""Fat.""]";b, c;a;d, e\r\n',
     "CSV, a tab": 'question\tcontext\tresponse\treference\nWhat?\t["Oil.", "Fat."]\tb, c\ta\n',
     "CSV, lists of JSON": f"\ufeffQuestion;Contexts;Answer;Ground_Truths\r\n\n;;\nWhat?;{JSON_LISTS}\n",
