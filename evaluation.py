@@ -567,7 +567,8 @@ class Item(Record, kw_only=True):
             if not isinstance(value, str):
                 setattr(self, name, *convert_texts(name, [value]))
         for name in ("options", "keywords", "expected_sources", "sources", "context"):
-            setattr(self, name, parse_list_cell(name, getattr(self, name)))
+            if not isinstance(getattr(self, name), list):
+                setattr(self, name, parse_list_cell(name, getattr(self, name)))
         gold = self.accepted if isinstance(self.accepted, list) else [self.accepted]
         self.accepted = list(dict.fromkeys(convert_texts("gold", [*gold, *self.options])))
         self.keywords = convert_texts("keywords", self.keywords)
@@ -724,25 +725,29 @@ def parse_verdict(value: object) -> bool | None:
 
 
 def parse_list_cell(field: str, value: Any) -> list[Any]:
-    """Return a list, or that of a text with a list in JSON, or else a list of the value alone."""
+    """Return the list that a text has in JSON, or else a list of the value alone."""
     if isinstance(value, str) and value.strip().startswith("["):
         with suppress(ValueError, RecursionError):
             return cast("list[Any]", json.loads(value))
         raise ValueError(f'{field}: no JSON list, such as ["one", "two"]: {cut_text(value)}')
-    return value if isinstance(value, list) else [value]
+    return [value]
 
 
 def parse_amount_cell(field: str, value: object) -> float | None:
     """Return an amount, None for NaN. Raises ValueError, such as for 1.200 tokens, which may be 1 or 1200."""
     is_whole = AMOUNTS[field] == "tokens"
-    pattern = r"[0-9]+(\.0)?" if is_whole else r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?"
-    text = format_compact(value).strip()
-    if text.lower() == "nan":
-        return None
-    if isinstance(value, bool) or not re.fullmatch(pattern, text, re.IGNORECASE) or float(text) > MAX_AMOUNT:
+    number = value
+    if isinstance(value, str):
+        text = value.strip().lower()
+        if text == "nan":
+            return None
+        pattern = r"[0-9]{1,16}(\.0)?" if is_whole else r"[0-9]{1,16}(\.[0-9]+)?(e[+-]?[0-9]+)?"
+        if re.fullmatch(pattern, text):
+            number = int(text) if text.isdecimal() else float(text)
+    if not is_number(number) or not 0 <= number <= MAX_AMOUNT or (is_whole and number % 1):
         expected = "a whole number, as 1200" if is_whole else "a number with a decimal point, as 1250.5"
-        raise ValueError(f"{field}: expected {expected}, got {cut_text(text)}")
-    return int(float(text)) if is_whole or text.isdecimal() else float(text)
+        raise ValueError(f"{field}: expected {expected}, got {cut_text(format_compact(value))}")
+    return int(number) if is_whole else number
 
 
 def format_plain(value: object) -> str | None:
