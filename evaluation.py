@@ -303,7 +303,6 @@ class JudgingStopped(Exception):
 
 NonBlank = Annotated[str, msgspec.Meta(pattern=r"\S")]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | None
-ItemAmount = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | Amount
 MAX_RATING = 10**9  # so that a square is exact enough
 RATING_RANGE = msgspec.Meta(ge=-MAX_RATING, le=MAX_RATING)
 Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE]
@@ -312,9 +311,13 @@ Fields: TypeAlias = dict[str, Any]  # of a row as a file has it, before it is a 
 if TYPE_CHECKING:  # what the values are in memory, once a record's `__post_init__` has converted them
     Scalar: TypeAlias = str
     Verdict: TypeAlias = bool
+    ItemAmount: TypeAlias = float
+    ListCell: TypeAlias = list[str]
 else:
     Scalar = str | int | float | bool  # text; a number or boolean is kept as JSON writes it
     Verdict = Any  # yes or no, see `parse_verdict`
+    ItemAmount = Any  # a number or a cell with one, see `parse_amount_cell`
+    ListCell = Any  # a list or a cell with one, see `parse_list_cell`
 
 VERDICT_WORDS = dict.fromkeys(("yes", "true", "1", "1.0", "c"), True)  # logs have C for correct
 VERDICT_WORDS |= dict.fromkeys(("no", "false", "0", "0.0", "i"), False)
@@ -323,7 +326,7 @@ LEVEL_WORDS = f"a whole number from 1 to {TOP_SCORE}"
 
 class Record(msgspec.Struct, gc=False):
     # What the columns of a table that have a field may be called, if not by its name alone
-    aliases: ClassVar[Mapping[str, Sequence[str]]] = {}
+    aliases: ClassVar[dict[str, Sequence[str]]] = {}
 
 
 class Rubric(Record):
@@ -531,7 +534,7 @@ class Item(Record, kw_only=True):
     A source may be an object in the file: of its id, doc_id and title the first that is expected counts.
     """
 
-    aliases: ClassVar[Mapping[str, Sequence[str]]] = {
+    aliases: ClassVar[dict[str, Sequence[str]]] = {
         "gold": ("expected_answer", "gold", "expected", "ground_truth", "reference", "expected_output",
                  "target", "reference_answer"),
         "options": ("expected_options", "ground_truths"),
@@ -547,27 +550,20 @@ class Item(Record, kw_only=True):
 
     id: Scalar = ""
     question: Scalar = ""
-    accepted: list[Scalar] = msgspec.field(default_factory=list, name="gold")
+    accepted: ListCell = msgspec.field(default_factory=list, name="gold")
+    options: ListCell = []  # further gold answers
     prediction: Scalar = ""
     category: Scalar = ""
     system: Scalar = ""
-    keywords: list[Scalar] = []
-    expected_sources: list[Any] = []
-    sources: list[Any] = []
-    context: list[Any] = []  # texts, or objects with a text
-    latency_ms: ItemAmount = None
-    input_tokens: ItemAmount = None
-    output_tokens: ItemAmount = None
+    keywords: ListCell = []
+    expected_sources: ListCell = []
+    sources: ListCell = []
+    context: ListCell = []  # texts, or objects with a text
+    latency_ms: ItemAmount | None = None
+    input_tokens: ItemAmount | None = None
+    output_tokens: ItemAmount | None = None
     correct: Verdict | None = None
-    decision_method: Any = None
-    judge_model: Any = None
-    run_name: Any = None
     model: Any = None
-    condition: Any = None
-    finetuned: Any = None
-    few_shot: Any = None
-    seed: Any = None
-    source_file: Any = None
     extra: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -575,10 +571,18 @@ class Item(Record, kw_only=True):
             value = getattr(self, name)
             if not isinstance(value, str):
                 setattr(self, name, *convert_texts(name, [value]))
-        self.accepted = list(dict.fromkeys(convert_texts("gold", self.accepted)))
+        for name in ("options", "keywords", "expected_sources", "sources", "context"):
+            if not isinstance(getattr(self, name), list):
+                setattr(self, name, parse_list_cell(name, getattr(self, name)))
+        gold = self.accepted if isinstance(self.accepted, list) else [self.accepted]
+        self.accepted = list(dict.fromkeys(convert_texts("gold", [*gold, *self.options])))
         self.keywords = convert_texts("keywords", self.keywords)
         self.correct = parse_verdict(self.correct)
-        self.context = [list_texts("context", passage, TEXT_FIELDS)[0] for passage in self.context]
+        for name in AMOUNTS:
+            if getattr(self, name) is not None:
+                setattr(self, name, parse_amount_cell(name, getattr(self, name)))
+        texts = ("text", "content", "page_content")
+        self.context = [list_texts("context", passage, texts)[0] for passage in self.context]
         expected = [list_texts("expected_sources", row, SOURCE_FIELDS)[0] for row in self.expected_sources]
         self.expected_sources = expected
         for index, source in enumerate(self.sources):
@@ -594,14 +598,12 @@ class Item(Record, kw_only=True):
     @property
     def label(self) -> bool | None:
         """A person's verdict; None for a machine's, as results have it."""
-        return None if self.decision_method or self.judge_model else self.correct
+        is_judged = self.extra.get("decision_method") or self.extra.get("judge_model")
+        return None if is_judged else self.correct
 
 
 SOURCE_FIELDS = ("id", "doc_id", "title")
-TEXT_FIELDS = ("text", "content", "page_content")
-ITEM_LISTS = ("options", "keywords", "expected_sources", "sources", "context")
 AMOUNTS = {"latency_ms": "ms", "input_tokens": "tokens", "output_tokens": "tokens"}  # with their unit
-RUN_FIELDS = ("run_name", "model", "condition", "finetuned", "few_shot", "seed", "source_file")
 
 
 def is_missing(value: Any) -> bool:
@@ -725,6 +727,32 @@ def parse_verdict(value: object) -> bool | None:
     if value is not None and word not in VERDICT_WORDS:
         raise ValueError(f"correct: expected yes or no, got {cut_text(format_compact(value))}")
     return VERDICT_WORDS.get(word)
+
+
+def parse_list_cell(field: str, value: Any) -> list[Any]:
+    """Return the list that a text has in JSON, or else a list of the value alone."""
+    if isinstance(value, str) and value.strip().startswith("["):
+        with suppress(ValueError, RecursionError):
+            return cast("list[Any]", json.loads(value))
+        raise ValueError(f'{field}: no JSON list, such as ["one", "two"]: {cut_text(value)}')
+    return [value]
+
+
+def parse_amount_cell(field: str, value: object) -> float | None:
+    """Return an amount, None for NaN. Raises ValueError, such as for 1.200 tokens, which may be 1 or 1200."""
+    is_whole = AMOUNTS[field] == "tokens"
+    number = value
+    if isinstance(value, str):
+        text = value.strip().lower()
+        if text == "nan":
+            return None
+        pattern = r"[0-9]{1,16}(\.0)?" if is_whole else r"[0-9]{1,16}(\.[0-9]+)?(e[+-]?[0-9]+)?"
+        if re.fullmatch(pattern, text):
+            number = int(text) if text.isdecimal() else float(text)
+    if not is_number(number) or not 0 <= number <= MAX_AMOUNT or (is_whole and number % 1):
+        expected = "a whole number, as 1200" if is_whole else "a number with a decimal point, as 1250.5"
+        raise ValueError(f"{field}: expected {expected}, got {cut_text(format_compact(value))}")
+    return int(number) if is_whole else number
 
 
 def format_plain(value: object) -> str | None:
@@ -955,32 +983,27 @@ def parse_row(kind: type[T], row: JsonRow, problems: Problems) -> T | None:
 
 def list_rows(file: FileData, problems: Problems) -> list[JsonRow]:
     """Return the rows of a list or of JSON lines. An object alone is a row, without a place."""
+    rows: list[JsonRow] = []
     if file.data is None:
-        return []
+        return rows
     try:
         value = decode_json(Any, file.data)
+        if not isinstance(value, list):
+            return [JsonRow(file.name, value)]
+        if not value:
+            problems.append(Problem(file.name, "no rows: expected a list of rows, one object per line", 1))
+        return [JsonRow(file.name, row, key=f"[{index}]") for index, row in enumerate(value)]
     except JSON_ERRORS as error:
         first_line = file.data.lstrip().partition(b"\n")[0].rstrip()
-        if first_line.startswith(b"{") and first_line != b"{":
-            return list_lines(file, problems)
-        problems.append(describe_fault(error, JsonRow(file.name, None)))
-        return []
-    if not isinstance(value, list):
-        return [JsonRow(file.name, value)]
-    if not value:
-        problems.append(Problem(file.name, "no rows: expected a list of rows, one object per line", 1))
-    return [JsonRow(file.name, row, key=f"[{index}]") for index, row in enumerate(value)]
-
-
-def list_lines(file: FileData, problems: Problems) -> list[JsonRow]:
-    rows = []
-    for number, line in enumerate(io.BytesIO(file.data or b""), start=1):
-        row = JsonRow(file.name, None, number)
+        if not first_line.startswith(b"{") or first_line == b"{":
+            problems.append(describe_fault(error, JsonRow(file.name, None)))
+            return rows
+    for number, line in enumerate(io.BytesIO(file.data), start=1):
         try:
             if line.strip():
-                rows.append(row._replace(data=decode_json(Any, line)))
+                rows.append(JsonRow(file.name, decode_json(Any, line), number))
         except JSON_ERRORS as error:
-            problems.append(describe_fault(error, row))
+            problems.append(describe_fault(error, JsonRow(file.name, None, number)))
     return rows
 
 
@@ -1034,10 +1057,12 @@ Columns: TypeAlias = Mapping[str, str]  # field -> its column, or the path to it
 NO_COLUMNS: Columns = MappingProxyType({})
 
 
-def list_item_rows(file: FileData, problems: Problems, kind: type[Record] = Item) -> list[JsonRow]:
+def list_item_rows(
+    file: FileData, problems: Problems, kind: type[Record] = Item, columns: Columns = NO_COLUMNS
+) -> list[JsonRow]:
     """Return the rows of a table by the names of a record's fields."""
-    rows = read_rows(file, problems)
-    chosen = choose_columns(kind, rows, NO_COLUMNS, problems)
+    rows = read_rows(file, problems, columns)
+    chosen = choose_columns(kind, rows, columns, problems)
     return [row._replace(data=name_fields(kind, row.data, chosen)) for row in rows]
 
 
@@ -1046,56 +1071,36 @@ def read_rows(file: FileData, problems: Problems, columns: Columns = NO_COLUMNS)
 
     `columns` may name the column of a field, or the path to it, and as "rows" the path to the list of rows.
     """
-    if not is_json(file):
-        return read_csv_rows(file, problems)
-    rows = list_rows(file, problems)
-    is_one_object = [(row.line, row.key) for row in rows] == [(0, "")]
-    if is_one_object and not file.name.lower().endswith(".jsonl"):  # which may have one line
-        rows = list_members(rows[0], columns, problems)
+    name = file.name.lower()
+    if name.endswith((".json", ".jsonl")) or (file.data or b"").lstrip().startswith((b"[", b"{")):
+        rows = list_rows(file, problems)
+    else:
+        rows = read_csv_rows(file, problems)
+    is_one_value = [(row.line, row.key) for row in rows] == [(0, "")]
+    if is_one_value and ("rows" in columns or not name.endswith(".jsonl")):  # which may have one line
+        rows = list_members(rows[0], columns.get("rows", ""), problems)
     elif rows and "rows" in columns:
         problems.append(Problem(file.name, f"--columns rows={columns['rows']}: the file is no object"))
-    objects = []
-    for row in rows:
-        if isinstance(row.data, dict):
-            objects.append(row)
-        else:
-            problems.append(row.report("expected an object"))
-    return objects
+    problems += [row.report("expected an object") for row in rows if not isinstance(row.data, dict)]
+    return [row for row in rows if isinstance(row.data, dict)]
 
 
-def is_json(file: FileData) -> bool:
-    is_named = file.name.lower().endswith((".json", ".jsonl"))
-    return is_named or (file.data or b"").lstrip().startswith((b"[", b"{"))
-
-
-def list_members(whole: JsonRow, columns: Columns, problems: Problems) -> list[JsonRow]:
-    """Return the rows in an object: of the list that is named, or its only one. Without any it is a row."""
-    path = columns.get("rows", "")
-    if path:
-        lists = {path: find_member(whole.data, path)}
-    else:  # results of this program have a comparison beside their rows
-        members = only_dict(whole.data).items()
-        lists = {name: rows for name, rows in members if name != "comparison" and has_objects(rows)}
-    if not lists:
-        return [whole]
-    name, rows = next(iter(lists.items()))
-    problem = ""
-    if len(lists) > 1:
-        problem = f"lists of rows: {', '.join(lists)}: name one, as --columns rows={name}"
-    elif not isinstance(rows, list):
-        problem = f"no list of rows at {path}: found {shorten_names(list(only_dict(whole.data)))}"
-    if problem:
-        problems.append(whole.report(problem))
-        return []
-    # What the object says of its run holds for every row that does not say it.
-    run = {name: whole.data.get(name) for name in (*RUN_FIELDS, "judge_model")}
-    for row in filter(only_dict, rows):
-        row |= {name: value for name, value in run.items() if value is not None and row.get(name) is None}
-    return [JsonRow(whole.file, row, key=f"[{index}]") for index, row in enumerate(rows)]
-
-
-def has_objects(value: object) -> bool:
-    return isinstance(value, list) and any(map(only_dict, value))
+def list_members(whole: JsonRow, path: str, problems: Problems) -> list[JsonRow]:
+    """Return the rows of the list that is at a path in an object, or else of its only list of objects."""
+    members = only_dict(whole.data)
+    found = shorten_names([*members]) or cut_text(format_compact(whole.data))
+    lists = {path: find_member(members, path)}
+    problem = f"no list of rows at {path}: found {found}"
+    if not path:
+        lists = {name: rows for name, rows in members.items() if isinstance(rows, list)}
+        lists = {name: rows for name, rows in lists.items() if any(isinstance(row, dict) for row in rows)}
+        what = f"lists of rows: {', '.join(lists)}" if lists else f"no list of rows: found {found}"
+        problem = f"{what}: name one, for answers as --columns rows={next(iter(lists), 'PATH')}"
+    rows = next(iter(lists.values()), None)
+    if len(lists) == 1 and isinstance(rows, list):
+        return [JsonRow(whole.file, row, key=f"[{index}]") for index, row in enumerate(rows)]
+    problems.append(whole.report(problem))
+    return []
 
 
 def find_member(value: Any, path: str) -> Any:
@@ -1131,7 +1136,7 @@ def fold_name(name: str) -> str:
 @functools.cache
 def index_names(kind: type[Record]) -> dict[str, str]:
     """Return the field of a record by each folded name that its column may have."""
-    names = {field: [field] for field in kind.__struct_encode_fields__} | dict(kind.aliases)
+    names = {field: [field] for field in kind.__struct_encode_fields__ if field != "extra"} | kind.aliases
     return {fold_name(name): field for field in names for name in names[field]}
 
 
@@ -1172,9 +1177,10 @@ def choose_columns(
 
 def name_fields(kind: type[Record], row: Fields, columns: Columns) -> Fields:
     """Return what is filled of a row by the names of fields, and what has none of their names as `extra`."""
-    known = index_names(kind)
-    extra = {name: value for name, value in row.items() if fold_name(name) not in known}
-    fields: Fields = {"extra": extra}
+    fields: Fields = {}
+    if "extra" in kind.__struct_encode_fields__:
+        known = index_names(kind)
+        fields["extra"] = {name: value for name, value in row.items() if fold_name(name) not in known}
     for field, column in columns.items():
         value = find_member(row, column)
         if not is_missing(value):
@@ -1186,38 +1192,27 @@ def parse_items(rows: Iterable[JsonRow], problems: Problems) -> list[Item]:
     """Convert rows to free answers. An item's ID, if it has none, is its position from 1."""
     items = []
     for position, row in enumerate(rows, start=1):
-        fields: Fields = {**row.data}
-        gold = fields.get("gold", [])
-        for name in ITEM_LISTS:
-            fields[name] = list_cell(fields.get(name, []))
-        fields["gold"] = [*(gold if isinstance(gold, list) else [gold]), *fields.pop("options")]
-        for name in AMOUNTS:
-            if isinstance(fields.get(name), str):  # a cell of CSV
-                with suppress(ValueError):
-                    fields[name] = json.loads(fields[name])
-        item = parse_row(Item, row._replace(data=fields), problems)
+        item = parse_row(Item, row, problems)
         if item is not None:
             item.id = item.id or str(position)
             items.append(item)
     return items
 
 
-def list_cell(value: Any) -> list[Any]:
-    """Return a list, or that of a CSV file's cell with a list in JSON, or else a list of the value alone."""
-    if isinstance(value, str) and value.strip().startswith("["):
-        with suppress(ValueError, RecursionError):
-            return cast("list[Any]", json.loads(value))
-    return value if isinstance(value, list) else [value]
-
-
 def read_csv_rows(file: FileData, problems: Problems) -> list[JsonRow]:
     """Return each row as an object of its cells by lower-case column name. A blank cell is empty."""
-    delimiter = max(",;\t", key=file.text.lstrip().partition("\n")[0].count)
+    text = file.text
+    first_line, _, rest = text.partition("\n")
+    line = 1  # on which the next row begins
+    if re.fullmatch(r"sep=.?\s*", first_line, re.IGNORECASE):  # for spreadsheets
+        text = rest
+        line = 2
+    n_before = line
+    delimiter = max(",;\t", key=text.lstrip().partition("\n")[0].count)
     csv.field_size_limit(2**31 - 1)  # an answer may be long
-    reader = csv.reader(io.StringIO(file.text, newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []
     rows = []
-    line = 1
     try:
         for row in reader:
             cells = [cell if cell.strip() else "" for cell in row]
@@ -1230,7 +1225,7 @@ def read_csv_rows(file: FileData, problems: Problems) -> list[JsonRow]:
                 header = [cell.strip().lower() for cell in cells]
                 for name in find_repeated(filter(None, header)):
                     problems.append(Problem(file.name, f"two columns are named {name}", line))
-            line = reader.line_num + 1  # on which the next row begins
+            line = reader.line_num + n_before
     except csv.Error as error:
         problems.append(Problem(file.name, f"not CSV: {error}", line))
     return rows
@@ -8174,9 +8169,8 @@ HYBRID_REJECTS = 0.5  # below it is wrong
 SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
 USUAL_JUDGE_TOP = 5  # Of more files the best are judged.
 DEFAULT_METHODS = ("exact", "keyword", "f1")
-SETUP_OPTIONS = ("methods", "protocol", "normalize", "threshold", "embedding_model", "judge_top", "repeats")
-ITEM_FIELDS = [name for name in Item.__struct_encode_fields__ if name != "extra"]
-COLUMN_FIELDS = tuple(dict.fromkeys(["rows", "system", *ITEM_FIELDS, "options"]))
+COLUMN_FIELDS = tuple(dict.fromkeys(["rows", "system", *Item.__struct_encode_fields__[:-1]]))  # but `extra`
+JUDGE_FIELDS = ("_rationale", "_repeats", "_failure")  # of results: what a judge says by each criterion
 ANSWER_COLUMNS = (
     *("id", "category", "input", "gold", "prediction", "correct", "reasoning", "decision_method", "failure"),
     "flags",
@@ -8187,10 +8181,6 @@ class ItemAnswer(Answer):
     item: Item
     similarity: float = 0.0  # cosine with the best gold answer
     is_tuned: bool = False  # whether the threshold of similarity was chosen on it
-
-    @property
-    def topic(self) -> str:
-        return self.item.question or self.item.id
 
     def list_arguments(self) -> list[Any]:
         return [] if is_blank(self.item.prediction) else [self.item]
@@ -8231,37 +8221,28 @@ def build_item_answer(item: Item) -> ItemAnswer:
 # -- Methods: a new one is a row in METHODS and, if it needs no judge, a function
 
 
-class Thresholds(NamedTuple):
-    """What methods need beside an answer."""
-
-    normalize: str
-    fixed: float
-    chosen: float  # the similarity that agrees best with people
-
-
-def score_exact(answer: ItemAnswer, limits: Thresholds) -> float:
+def score_exact(answer: ItemAnswer, normalize: str, _threshold: float) -> float:
     item = answer.item
     if is_blank(item.prediction):  # a gold answer may have nothing but punctuation
         return 0.0
-    return float(exact_match(item.accepted, item.prediction, limits.normalize))
+    return float(exact_match(item.accepted, item.prediction, normalize))
 
 
-def score_keyword(answer: ItemAnswer, limits: Thresholds, miss: float = 0.0) -> float:
+def score_keyword(answer: ItemAnswer, normalize: str, _threshold: float, miss: float = 0.0) -> float:
     item = answer.item
-    is_same = not item.keywords and score_exact(answer, limits) == 1  # "Danube" for "the Danube"
+    is_same = not item.keywords and score_exact(answer, normalize, 0) == 1  # "Danube" for "the Danube"
     return 1.0 if is_same or contains_keyword(item.keywords or item.accepted, item.prediction) else miss
 
 
-def score_f1(answer: ItemAnswer, _limits: Thresholds) -> float:
+def score_f1(answer: ItemAnswer, *_: object) -> float:
     return 0.0 if is_blank(answer.item.prediction) else token_f1(answer.item.accepted, answer.item.prediction)
 
 
-def score_bleu(answer: ItemAnswer, _limits: Thresholds) -> float:
+def score_bleu(answer: ItemAnswer, *_: object) -> float:
     """Compute sacrebleu's sentence BLEU (Post 2018) with effective order; the best gold answer counts."""
     package = import_optional("sacrebleu", "--method bleu")
     texts = [answer.item.prediction, *answer.item.accepted]
-    is_korean = has_hangul(answer.item)
-    kiwi = import_kiwi() if is_korean else None
+    is_korean, kiwi = find_kiwi([answer])
     if kiwi:
         analyses = map(load_analyzer(kiwi).tokenize, texts)
         texts = [" ".join(token.form for token in tokens) for tokens in analyses]
@@ -8271,34 +8252,31 @@ def score_bleu(answer: ItemAnswer, _limits: Thresholds) -> float:
     return min(float(best) / 100, 1.0)  # best may be 100.00000000000004
 
 
-def has_hangul(item: Item) -> bool:
-    return re.search(f"[{HANGUL}]", "\n".join([item.prediction, *item.accepted])) is not None
+def find_kiwi(answers: Iterable[ItemAnswer]) -> tuple[bool, Any]:
+    """Return whether there is Korean, and then the package that splits it, None if it is not installed."""
+    for answer in answers:
+        if re.search(f"[{HANGUL}]", "\n".join([answer.item.prediction, *answer.item.accepted])):
+            with suppress(ImportError):
+                return True, import_module("kiwipiepy")
+            return True, None
+    return False, None
 
 
-def import_kiwi() -> Any:
-    with suppress(ImportError):
-        return import_module("kiwipiepy")
-    return None
-
-
-@functools.cache
-def load_analyzer(kiwi: Any) -> Any:
-    return kiwi.Kiwi()
+load_analyzer = functools.cache(lambda kiwi: kiwi.Kiwi())
 
 
 def describe_tokens(answers: Iterable[ItemAnswer]) -> str:
-    if not any(has_hangul(answer.item) for answer in answers):
-        return "13a"
-    kiwi = import_kiwi()
+    is_korean, kiwi = find_kiwi(answers)
     how = f"morphemes (kiwipiepy {kiwi.__version__})" if kiwi else "white space (kiwipiepy is not installed)"
-    return f"13a, of Korean by {how}"
+    return f"13a, of Korean by {how}" if is_korean else "13a"
 
 
 class Method(NamedTuple):
     """A way to score an answer. One without a function asks a judge."""
 
     explanation: str
-    score: Callable[[ItemAnswer, Thresholds], float] | None = None
+    # Of an answer, the normalization before exact match, and a threshold of similarity
+    score: Callable[[ItemAnswer, str, float], float] | None = None
     decides: bool = False  # whether 1 is right and 0 is wrong
     needs_similarity: bool = False
 
@@ -8315,18 +8293,18 @@ METHODS: Mapping[str, Method] = {
     "bleu": Method("sentence BLEU with the best gold answer (sacrebleu; kiwipiepy for Korean)", score_bleu),
     "similarity": Method(
         "cosine of embeddings with the best gold answer (sentence-transformers)",
-        lambda answer, _limits: answer.similarity,
+        lambda answer, *_: answer.similarity,
         needs_similarity=True,
     ),
     "semantic_fixed": Method(
         "1 if the similarity reaches --threshold (sentence-transformers)",
-        lambda answer, limits: float(answer.similarity >= limits.fixed),
+        lambda answer, _, threshold: float(answer.similarity >= threshold),
         decides=True,
         needs_similarity=True,
     ),
     "semantic_dynamic": Method(
         "1 if it reaches the one that agrees best with people (sentence-transformers)",
-        lambda answer, limits: float(answer.similarity >= limits.chosen),
+        lambda answer, _, threshold: float(answer.similarity >= threshold),
         decides=True,
         needs_similarity=True,
     ),
@@ -8380,20 +8358,21 @@ def load_embedding_model(name: str, needed_by: str) -> Any:
         raise UsageError(f"the embedding model {name} is not on this machine ({reason}); {advice}") from None
 
 
-def choose_threshold(answers: Sequence[ItemAnswer]) -> dict[str, Any]:
-    """Choose the best of SEMANTIC_THRESHOLDS for all files on half of their questions, and mark its answers.
+def choose_threshold(answers: Sequence[ItemAnswer]) -> tuple[dict[str, Any], set[int]]:
+    """Choose the best of SEMANTIC_THRESHOLDS for all files on half of their questions.
 
     A hash chooses the half: of the questions with answers that a person judged or, without any, of all. Of
-    equally good thresholds the lowest counts. Returns it with its figures on the other questions.
+    equally good thresholds the lowest counts. Returns it with its figures on the other questions, and the
+    positions of the answers that it was chosen on.
     """
-    labelled = [answer for answer in answers if answer.item.label is not None]
-    candidates = labelled or answers
-    topics = sorted({answer.topic for answer in candidates}, key=hash_json)
-    chosen = set(topics[: math.ceil(len(topics) / 2)])
-    tuned = [answer for answer in candidates if answer.topic in chosen]
-    for answer in tuned:
-        answer.is_tuned = True
-    others = [answer for answer in labelled if not answer.is_tuned]
+    labelled = [place for place, answer in enumerate(answers) if answer.item.label is not None]
+    candidates = labelled or range(len(answers))
+    topics = [answer.item.question or answer.item.id for answer in answers]
+    ordered = sorted({topics[place] for place in candidates}, key=hash_json)
+    chosen = set(ordered[: math.ceil(len(ordered) / 2)])
+    places = {place for place in candidates if topics[place] in chosen}
+    tuned = [answers[place] for place in sorted(places)]
+    others = [answers[place] for place in labelled if place not in places]
     figure = "f1" if any(answer.item.label for answer in tuned) else "accuracy"
     tried = {threshold: try_threshold(threshold, tuned) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: tried[threshold][figure] or 0.0)
@@ -8410,7 +8389,7 @@ def choose_threshold(answers: Sequence[ItemAnswer]) -> dict[str, Any]:
         tuning["figures_reason"] = reason
     elif not others:
         tuning["figures_reason"] = "no other rows"
-    return tuning
+    return tuning, places
 
 
 def try_threshold(threshold: float, answers: Sequence[ItemAnswer]) -> dict[str, float | None]:
@@ -8512,14 +8491,6 @@ class AnswerOptions(JudgeOptions, GateOptions):
         return os.path.join(self.folder, f"{name}_judgements.jsonl")
 
     @property
-    def columns(self) -> Columns:
-        return dict(self.given_columns)
-
-    @property
-    def needs_gold(self) -> bool:
-        return bool(self.methods)
-
-    @property
     def methods(self) -> list[str]:
         """Return the methods, each once. By default none with criteria, which are then judged alone."""
         default = () if self.criteria else DEFAULT_METHODS
@@ -8530,60 +8501,25 @@ class AnswerOptions(JudgeOptions, GateOptions):
         """Return the methods that need no judge."""
         return [name for name in self.methods if METHODS[name].score]
 
-    @property
-    def judged(self) -> list[str]:
-        """Return the method that asks a judge, if there is one."""
-        return [name for name in self.methods if not METHODS[name].score]
-
-    @property
-    def ranker(self) -> str:
-        """Return the method that chooses the best of many systems; "" if all are judged."""
-        usual = "exact" if self.judge_top else ""
-        return next(iter(self.unjudged), "similarity" if "hybrid" in self.judged else usual)
-
 
 class AnswerInputs(NamedTuple):
-    """The answers to grade, and what they are graded by."""
+    """The answers to grade with all scores that need no judge, and what they are graded by."""
 
     options: AnswerOptions
-    systems: Sequence[AnswerSystem]
-    protocol: Criterion  # of the judge, whether it is asked or not
-    criteria: Sequence[Criterion]  # that a judge is asked
-    measures: Sequence[Measure]
-    compared: Sequence[Measure]
-    paths: Mapping[str, str]  # system -> its results file
-    suffix: str  # of the names of files by another judge than the default one
-    setup: Mapping[str, Any]  # what scores rest on
-    model: str  # the judge
-    runs: Mapping[str, EarlierRun]
-
-    @property
-    def is_complete(self) -> bool:
-        return not any(system.reading.get("not_graded") for system in self.systems)
-
-    @property
-    def generators(self) -> list[str]:
-        """The models that gave the answers."""
-        answers = flatten(system.answers for system in self.systems)
-        models = {format_plain(answer.item.model) for answer in answers}
-        return sorted(map(cut_text, filter(None, models)))
-
-    @property
-    def uses_protocol(self) -> bool:
-        return self.protocol in self.criteria
-
-
-class ScoredAnswers(NamedTuple):
-    """The answers with all scores that need no judge, and what is judged."""
-
-    inputs: AnswerInputs
     study: Study[ItemAnswer]
+    protocol: Criterion  # of the judge, whether it is asked or not
     choice: str  # which of the systems are judged, in words; "" for all
     tuning: Mapping[str, Any]  # the threshold of semantic_dynamic, and how it was chosen
+    setup: Mapping[str, Any]  # what scores rest on
+    paths: Mapping[str, str]  # system -> its results file
+    stem: str  # of the names of reports
+    notes: Sequence[str]  # how the files were read
+    is_complete: bool  # whether every row is graded
+    runs: Mapping[str, EarlierRun]
 
 
 class GradedAnswers(NamedTuple):
-    scored: ScoredAnswers
+    inputs: AnswerInputs
     session: Session  # without a model if nothing is judged
     why_not: str  # why nothing was judged; then no answer has a score by a criterion
     systems: Sequence[ItemSystem]  # the best first
@@ -8592,230 +8528,161 @@ class GradedAnswers(NamedTuple):
     ranks: Mapping[str, int | None]
     changes_since: Mapping[str, ChangesSince]
     checks: list[Check]
-
-    @property
-    def inputs(self) -> AnswerInputs:
-        return self.scored.inputs
-
-    @property
-    def study(self) -> Study[ItemAnswer]:
-        return self.scored.study
-
-    @property
-    def measured(self) -> list[str]:
-        names = set(flatten(map(list_measured, self.systems)))
-        return [measure.name for measure in self.study.measures if measure.name in names]
-
-    @property
-    def judge_fields(self) -> dict[str, str]:
-        """What a judge says of an answer, with its title on pages; of the protocol only the repeats."""
-        titles: dict[str, str] = {}
-        for criterion in self.study.criteria:
-            reason, failure = f"{criterion.name}_rationale", f"{criterion.name}_failure"
-            is_own = criterion is not self.inputs.protocol
-            titles |= {reason: reason} if is_own else {}
-            if self.session.repeats > 1:
-                titles[f"{criterion.name}_repeats"] = f"{criterion.prefix}judge's scores".capitalize()
-            titles |= {failure: failure} if is_own else {}
-        return titles
-
-    def is_asked(self, system: ItemSystem) -> bool:
-        return system.title in self.study.asked
-
-    @property
-    def is_complete(self) -> bool:
-        pairs = itertools.product(self.study.criteria, self.systems)
-        is_judged = not any(system.find_missing(criterion) for criterion, system in pairs)
-        return self.inputs.is_complete and is_judged and not self.why_not
+    is_complete: bool  # otherwise a run tries again
 
 
 def grade_answer_files(options: AnswerOptions, console: Console) -> int:
     """Score free answers, of files or of a split, by any of several methods."""
     inputs = read_answer_inputs(options)
-    scored = score_by_methods(inputs)
+    study = inputs.study
     is_all_judged = bool(options.criteria) and not options.methods
-    assignment = Assignment(functools.partial(list_requests, scored.study), options, is_all_judged)
-    console.note(*dict.fromkeys(system.describe() for system in inputs.systems if system.reading))
-    console.warn(*list_answer_notices(scored, assignment))
+    assignment = Assignment(functools.partial(list_requests, study), options, is_all_judged)
+    console.note(*inputs.notes)
+    console.warn(*list_input_warnings(study.systems))
+    if study.criteria:
+        answers = flatten(system.answers for system in study.systems)
+        generators = set(filter(None, (format_plain(answer.item.model) for answer in answers)))
+        console.warn(*warn_about_family(inputs.setup["judge_model"], sorted(map(cut_text, generators))))
+    if inputs.choice:
+        console.warn(f"Judged are the {inputs.choice}: {', '.join(study.asked)} (see --judge-top)")
+    if inputs.choice or len(study.asked) > USUAL_JUDGE_TOP:
+        console.warn(*describe_plan(assignment).splitlines())
     if options.dry_run:
         return print_plan(assignment, console, is_complete=inputs.is_complete)
     with ask_model(assignment, console) as (outcomes, session):
-        graded = grade_scored_answers(scored, outcomes, session)
+        graded = grade_scored_answers(inputs, outcomes, session)
         documents = {system.title: build_answer_results(graded, system) for system in graded.systems}
         report = build_answer_report(graded, documents)
-        files, is_written = write_outputs(list_answer_outputs(graded, documents, report), console)
+        outputs = []
+        for title, document in documents.items():
+            outputs.append(OutputFile(inputs.paths[title], functools.partial(render_results, document)))
+        outputs += list_report_files(add_gate(report, graded.checks), inputs.stem, options.report)
+        files, is_written = write_outputs(outputs, console)
     console.print(render_text(report.parts))
     print_saved(files, "Evaluation results", console)
-    print_end(session, list_answer_remarks(graded), console, graded.checks)
+    remarks = list(flatten(list_failures(study, system) for system in graded.systems))
+    remarks += list_change_warnings(graded.changes_since)
+    print_end(session, remarks, console, graded.checks)
     return decide_exit_code(is_written, session.is_complete, graded.is_complete, checks=graded.checks)
 
 
 def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
-    """Read the answers, and choose what they are graded by.
+    """Read the answers, score them by what needs no judge, and choose what is judged.
 
     Raises InputError with every problem, or UsageError.
     """
     problems: Problems = []
-    protocol, own_criteria = choose_criteria(options, problems)
-    criteria = [protocol, *own_criteria] if options.judged else own_criteria
+    protocol, criteria = choose_criteria(options, problems)
+    own_criteria = [criterion for criterion in criteria if criterion.own]
     systems = read_answer_files(options, problems)
     names = [system.name for system in systems]
-    model = choose_model(options) if criteria else DEFAULT_JUDGE_MODEL
-    compared = list_compared(options, [protocol, *own_criteria])
+    compared = [Measure(name, name) for name in options.unjudged]
+    compared += [criterion.measure for criterion in (protocol, *own_criteria)]  # an earlier run may have them
+    compared += map(build_function_measure, options.functions)
     measures = [*compared, *[Measure(name, name) for name in protocol.derived], *OPTIONAL_MEASURES]
     check_thresholds(options, names, measures)
     runs = read_earlier_answers(options.baseline, names) if options.baseline else {}
-    setup = build_setup(options, protocol, own_criteria, model, systems)
+    model = choose_model(options) if criteria else DEFAULT_JUDGE_MODEL
     suffix = "" if model == DEFAULT_JUDGE_MODEL else JUDGE_SUFFIX + name_for_file(model)
-    paths = {system.name: name_results(system, options.out, suffix) for system in systems}
-    if not options.sources:
-        check_results(options, list(paths.values()), setup)
-    return AnswerInputs(
-        options, systems, protocol, criteria, measures, compared, paths, suffix, setup, model, runs
-    )
-
-
-def score_by_methods(inputs: AnswerInputs) -> ScoredAnswers:
-    """Return the answers with all scores that need no judge, and choose what is judged."""
-    systems = []
-    for system in inputs.systems:  # These stay as they were read.
-        answers = [msgspec.structs.replace(answer, scores={}) for answer in system.answers]
-        systems.append(msgspec.structs.replace(system, answers=answers))
-    tuning = score_without_judge(systems, inputs.options)
-    asked, choice = choose_asked(systems, inputs.options) if inputs.criteria else ([], "")
+    paths = name_results(systems, options, suffix)
+    stem = next(iter(paths.values())).removesuffix(".json")
+    if len(paths) > 1:
+        stem = Path(options.out or "", f"answers{suffix}").as_posix()
+    notes = list(dict.fromkeys(describe_reading(system) for system in systems if system.reading))
+    setup = build_setup(options, criteria, model, systems)
+    # Of many systems the best by the first method are judged.
+    usual = "exact" if options.judge_top else ""
+    ranker = next(iter(options.unjudged), "similarity" if protocol.name == "hybrid" else usual)
+    systems, tuning = score_without_judge(systems, options, ranker)
+    asked: list[str] = []
+    choice = ""
+    if criteria:
+        systems, asked, choice = choose_asked(systems, options.judge_top or USUAL_JUDGE_TOP, ranker)
     study = Study(
         systems=systems,
-        measures=inputs.measures,
-        compared=inputs.compared,
-        criteria=inputs.criteria,
-        asked=[system.title for system in asked],
+        measures=measures,
+        compared=compared,
+        criteria=criteria,
+        asked=asked,
         facets={"category": attrgetter("item.category")},
         failures_count=False,
     )
-    return ScoredAnswers(inputs, study, choice, tuning)
+    return AnswerInputs(
+        options=options,
+        study=study,
+        protocol=protocol,
+        choice=choice,
+        tuning=tuning,
+        setup=setup,
+        paths=paths,
+        stem=stem,
+        notes=notes,
+        is_complete=not any(system.reading.get("not_graded") for system in systems),
+        runs=runs,
+    )
 
 
-def list_answer_notices(scored: ScoredAnswers, assignment: Assignment) -> list[Message]:
-    """Return warnings about the input and, if there are many systems, which are judged at what price."""
-    messages = list_input_warnings(scored.study.systems)
-    if scored.study.criteria:
-        messages += warn_about_family(scored.inputs.model, scored.inputs.generators)
-    names = list(scored.study.asked)
-    if scored.choice:
-        messages.append(f"Judged are the {scored.choice}: {', '.join(names)} (see --judge-top)")
-    if scored.choice or len(names) > USUAL_JUDGE_TOP:
-        messages += describe_plan(assignment).splitlines()
-    return messages
+def grade_scored_answers(inputs: AnswerInputs, outcomes: Outcomes, session: Session) -> GradedAnswers:
+    """Add a judge's scores, rank the systems, and compare them with each other and with the baseline.
 
-
-def grade_scored_answers(scored: ScoredAnswers, outcomes: Outcomes, session: Session) -> GradedAnswers:
-    """Add a judge's scores, rank the systems, and compare them with each other and with the baseline."""
-    study = scored.study
-    why_not = explain_unjudged(scored, outcomes, session)
+    Raises JudgeUnavailable if there would be no scores.
+    """
+    study = inputs.study
+    options = inputs.options
+    why_not = require_judgements(outcomes, session)
+    if why_not and not options.unjudged:
+        raise JudgeUnavailable(why_not)  # A file without scores would be no results.
+    if not (why_not or outcomes) and any(list_requests(study)):
+        why_not = "no judge is named" if options.journal_only else f"{API_KEY} is not set"
     if why_not:
         session = msgspec.structs.replace(session, model="")
         outcomes = {}
     group = grade_group(study, study.systems, outcomes, session, expects_model=not why_not)
     complete = {}  # A mean of the judged answers alone gives no rank, and meets no threshold.
+    systems = []
     for system in group.systems:
         incomplete = group.table.systems[system.name].obstacles
         complete[system.title] = {**system.means, **dict.fromkeys(incomplete, NO_MEAN)}
-    ranked_by, ranks = rank_answers([scored.inputs.protocol.measure, *study.compared], complete)
-    systems = [add_unjudged_means(study, system) for system in group.systems]
-    systems.sort(key=lambda system: ranks[system.title] or math.inf)
-    changes_since = find_changes(study, group, scored.inputs.runs)
-    thresholds = check_means(scored.inputs.options, complete, study.measures)
+        lacking = [criterion.measure.name for criterion in study.criteria if criterion not in system.judged]
+        means = {**system.means, **dict.fromkeys(lacking, NO_MEAN._replace(is_judged=False))}
+        systems.append(msgspec.structs.replace(system, means=means))
+    measured = set(flatten(complete.values()))
+    names = [measure.name for measure in (inputs.protocol.measure, *study.compared)]
+    ranked_by = next((name for name in names if name in measured), "")
+    ranks = rank_systems({title: own.get(ranked_by, NO_MEAN).value for title, own in complete.items()})
+    pairs = itertools.product(study.criteria, systems)
+    is_judged = not (why_not or any(system.find_missing(criterion) for criterion, system in pairs))
+    changes_since = find_changes(study, group, inputs.runs)
     return GradedAnswers(
-        scored=scored,
+        inputs=inputs,
         session=session,
         why_not=why_not,
-        systems=systems,
+        systems=sorted(systems, key=lambda system: ranks[system.title] or math.inf),
         differences=group.differences,
         ranked_by=ranked_by,
         ranks=ranks,
         changes_since=changes_since,
-        checks=[*thresholds, *check_changes(changes_since)],
+        checks=[*check_means(options, complete, study.measures), *check_changes(changes_since)],
+        is_complete=inputs.is_complete and is_judged,
     )
-
-
-def explain_unjudged(scored: ScoredAnswers, outcomes: Outcomes, session: Session) -> str:
-    """Return why nothing was judged that should be. Raises JudgeUnavailable if there are no other scores."""
-    options = scored.inputs.options
-    why_not = require_judgements(outcomes, session)
-    if why_not and not options.unjudged:
-        raise JudgeUnavailable(why_not)  # A file without scores would be no results.
-    if not (why_not or outcomes) and any(list_requests(scored.study)):
-        return "no judge is named" if options.journal_only else f"{API_KEY} is not set"
-    return why_not
-
-
-def list_answer_outputs(graded: GradedAnswers, documents: Documents, report: Report) -> Iterator[OutputFile]:
-    """Yield the results file of each system, and the reports on all."""
-    inputs = graded.inputs
-    for title, document in documents.items():
-        yield OutputFile(inputs.paths[title], functools.partial(render_results, document))
-    stem = next(iter(inputs.paths.values())).removesuffix(".json")
-    if len(inputs.paths) > 1:
-        stem = Path(inputs.options.out or "", f"answers{inputs.suffix}").as_posix()
-    yield from list_report_files(add_gate(report, graded.checks), stem, inputs.options.report)
-
-
-def list_answer_remarks(graded: GradedAnswers) -> list[Message]:
-    """Return what is missing, or to be doubted."""
-    lines: list[Message] = []
-    model = graded.session.model
-    if model not in ("", graded.inputs.model):  # A successor has judged.
-        lines += warn_about_family(model, graded.inputs.generators)
-    for system in graded.systems:
-        lines += list_failures(graded.study, system)
-    return [*lines, *list_change_warnings(graded.changes_since)]
-
-
-def rank_answers(
-    measures: Iterable[Measure], means: Mapping[str, Mapping[str, Mean]]
-) -> tuple[str, dict[str, int | None]]:
-    """Return the first measure that any system has, and the ranks of all by it."""
-    measured = set(flatten(means.values()))
-    ranked_by = next((measure.name for measure in measures if measure.name in measured), "")
-    values = {title: own_means.get(ranked_by, NO_MEAN).value for title, own_means in means.items()}
-    return ranked_by, rank_systems(values)
-
-
-def add_unjudged_means(study: Study[ItemAnswer], system: ItemSystem) -> ItemSystem:
-    """Return a system whose means say what it is not judged by."""
-    means = dict(system.means)
-    for criterion in study.criteria:
-        if criterion not in system.judged:
-            means[criterion.measure.name] = NO_MEAN._replace(is_judged=False)
-    return msgspec.structs.replace(system, means=means)
-
-
-def list_measured(system: ItemSystem) -> list[str]:
-    return [name for name, mean in system.means.items() if mean.is_judged]
 
 
 # -- What answers are scored by
 
 
 def choose_criteria(options: AnswerOptions, problems: Problems) -> tuple[Criterion, list[Criterion]]:
-    """Return the judge's protocol, whether it is asked or not, and the user's criteria. Raises UsageError."""
+    """Return the judge's protocol, asked for or not, and what a judge is asked. Raises UsageError."""
     if not (options.methods or options.criteria or options.functions):
         raise ValueError("there is nothing to measure: name methods, criteria or measures")
-    if len(options.judged) > 1:
+    judged = [name for name in options.methods if not METHODS[name].score]
+    if len(judged) > 1:
         raise UsageError("--method hybrid and llm_judge exclude each other")
-    protocol = build_protocol(options.judged[0] if options.judged else "llm_judge", options)
-    taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS}
-    taken |= {measure.name for measure in OPTIONAL_MEASURES}
+    protocol = build_protocol(judged[0] if judged else "llm_judge", options)
+    optional = [measure.name for measure in OPTIONAL_MEASURES]
+    taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS, *optional}
     check_measure_names(options.functions, taken)
     own = read_own_criteria(options.criteria, "", taken.union(options.functions), problems)
-    return protocol, list(map(build_item_criterion, own))
-
-
-def list_compared(options: AnswerOptions, criteria: Iterable[Criterion]) -> list[Measure]:
-    """Return the measures by which systems are compared, with those of criteria that an earlier run asked."""
-    measures = [Measure(name, name) for name in options.unjudged]
-    measures += [criterion.measure for criterion in criteria]
-    return [*measures, *map(build_function_measure, options.functions)]
+    return protocol, [*([protocol] if judged else []), *map(build_item_criterion, own)]
 
 
 def build_protocol(name: str, options: AnswerOptions) -> Criterion:
@@ -8859,45 +8726,57 @@ def build_item_criterion(own: OwnCriterion) -> Criterion:
     )
 
 
-def score_without_judge(systems: Iterable[AnswerSystem], options: AnswerOptions) -> Mapping[str, Any]:
-    """Add all scores that need no judge. Returns the threshold that was chosen for them, if one was."""
+def score_without_judge(
+    systems: Iterable[AnswerSystem], options: AnswerOptions, ranker: str
+) -> tuple[list[AnswerSystem], Mapping[str, Any]]:
+    """Return the systems with all scores that need no judge, and the threshold if one was chosen for them."""
     answers = list(flatten(system.answers for system in systems))
     similar = [name for name in options.methods if METHODS[name].needs_similarity]
     if similar:
         model = load_embedding_model(options.embedding_model, f"--method {similar[0]}")
         similarities = compute_similarities([answer.item for answer in answers], model)
-        for answer, similarity in zip(answers, similarities, strict=True):
-            answer.similarity = similarity
-    tuning = choose_threshold(answers) if "semantic_dynamic" in options.methods else {}
-    limits = Thresholds(options.normalize, options.threshold, tuning.get("threshold", 0.0))
-    scores = {name: METHODS[name].score for name in (*options.unjudged, options.ranker) if name}
+        pairs = zip(answers, similarities, strict=True)
+        answers = [msgspec.structs.replace(answer, similarity=similarity) for answer, similarity in pairs]
+    tuning, tuned = choose_threshold(answers) if "semantic_dynamic" in options.methods else ({}, set())
+    threshold = {"semantic_fixed": options.threshold, "semantic_dynamic": tuning.get("threshold", 0.0)}
+    methods = {name: METHODS[name].score for name in (*options.unjudged, ranker) if name}
+    places = itertools.count()
+    scored = []
     for system in systems:
         has_sources = any(answer.item.sources for answer in system.answers)  # else recall is not measured
-        for answer in system.answers:
-            answer.scores |= {name: score(answer, limits) for name, score in scores.items() if score}
-            answer.scores |= measure_item(answer.item, has_sources)
-        add_function_scores(system.name, system.answers, options.functions)
-    return tuning
+        own = []
+        for place in itertools.islice(places, len(system.answers)):
+            answer = answers[place]
+            scores = measure_item(answer.item, has_sources)
+            for name, score in methods.items():
+                if score:
+                    scores[name] = score(answer, options.normalize, threshold.get(name, 0.0))
+            own.append(msgspec.structs.replace(answer, scores=scores, is_tuned=place in tuned))
+        add_function_scores(system.name, own, options.functions)
+        scored.append(msgspec.structs.replace(system, answers=own))
+    return scored, tuning
 
 
-def choose_asked(systems: list[AnswerSystem], options: AnswerOptions) -> tuple[list[AnswerSystem], str]:
-    """Return the systems that are judged, and in words which of many. Equally good ones are all judged.
+def choose_asked(
+    systems: list[AnswerSystem], limit: int, ranker: str
+) -> tuple[list[AnswerSystem], list[str], str]:
+    """Return the systems, of many the best first, the titles of those that are judged, and these in words.
 
-    With many systems sorts them: the best first.
+    Equally good ones are all judged.
     """
-    limit = options.judge_top or USUAL_JUDGE_TOP
-    if len(systems) <= limit or not options.ranker:
-        return systems, ""
+    titles = [system.title for system in systems]
+    if len(systems) <= limit or not ranker:
+        return systems, titles, ""
     averages = {}
     for system in systems:
-        scores = [answer.scores[options.ranker] for answer in system.answers]
+        scores = system.list_scores(ranker)
         averages[system.title] = divide(math.fsum(scores), len(scores))
     ranks = rank_systems(averages)
-    best = [system for system in systems if (ranks[system.title] or math.inf) <= limit]
-    if len(best) == len(systems):
-        return systems, ""
-    systems.sort(key=lambda system: ranks[system.title] or math.inf)
-    return systems[: len(best)], f"best {len(best)} of {len(systems)} by {options.ranker}"
+    ordered = sorted(systems, key=lambda system: ranks[system.title] or math.inf)
+    asked = [system.title for system in ordered if (ranks[system.title] or math.inf) <= limit]
+    if len(asked) == len(systems):
+        return systems, titles, ""
+    return ordered, asked, f"best {len(asked)} of {len(systems)} by {ranker}"
 
 
 # -- Reading
@@ -8909,14 +8788,15 @@ class AnswerSystem(System[ItemAnswer]):
     part: str = ""  # its name in the file, if this has several
     reading: Mapping[str, Any] = {}  # how the file was read, as results have it; empty for a split
 
-    def describe(self) -> str:
-        """Return how the file was read: the columns of answers, and those by another name."""
-        columns = []
-        for field, column in self.reading["columns"].items():
-            if field in ("question", "gold", "prediction", "system") or column != field:
-                columns.append(f"{field}: {column}")
-        n_rows = self.reading["rows"]
-        return f"{self.file.file}: {n_rows:,} row{'s' if n_rows != 1 else ''}; {', '.join(columns)}"
+
+def describe_reading(system: AnswerSystem) -> str:
+    """Return how the file was read: the columns of answers, and those by another name."""
+    columns = []
+    for field, column in system.reading["columns"].items():
+        if field in ("question", "gold", "prediction", "system") or column != field:
+            columns.append(f"{field}: {column}")
+    n_rows = system.reading["rows"]
+    return f"{system.file.file}: {n_rows:,} row{'s' if n_rows != 1 else ''}; {', '.join(columns)}"
 
 
 def read_answer_files(options: AnswerOptions, problems: Problems) -> list[AnswerSystem]:
@@ -8973,12 +8853,22 @@ def read_answer_file(
 ) -> list[AnswerSystem]:
     """Read the answers in a file: of one system, or with a column `system` of several."""
     own_problems: Problems = []
-    rows = read_rows(file, own_problems, options.columns)
-    needs_gold = options.needs_gold
-    columns = choose_columns(Item, rows, options.columns, own_problems, needs_gold=needs_gold)
+    given = dict(options.given_columns)
+    needs_gold = bool(options.methods)
+    rows = read_rows(file, own_problems, given)
+    columns = choose_columns(Item, rows, given, own_problems, needs_gold=needs_gold)
     if file.data is not None and not own_problems:
         own_problems += find_lacking_columns(file, rows, columns, needs_gold=needs_gold)
-    graded, ungraded = sort_rows(rows, columns, needs_gold=needs_gold)
+    graded = []
+    ungraded: dict[str, list[str]] = defaultdict(list)  # the places of other rows, by reason
+    for row in rows:
+        fields = name_fields(Item, row.data, columns)
+        if needs_gold and {"gold", "options"}.isdisjoint(fields):
+            ungraded["no gold answer"].append(row.place)
+        elif "system" in columns and "system" not in fields:
+            ungraded["no system"].append(row.place)
+        else:
+            graded.append(row._replace(data=fields))
     by_system: dict[str, list[ItemAnswer]] = defaultdict(list)
     for item in parse_items(graded, own_problems):
         by_system[item.system].append(build_item_answer(item))
@@ -8994,23 +8884,14 @@ def read_answer_file(
     systems = []
     for system, answers in by_system.items():
         part = system if len(by_system) > 1 else ""
-        warnings = list_row_warnings(file, answers, ungraded, options)
+        warnings = [WarningRecord(f"{reason}, not graded", places) for reason, places in ungraded.items()]
+        models = sorted(filter(None, {format_compact(answer.item.model) for answer in answers}))
+        if len(models) > 1:
+            advice = "if these are systems, say --columns system=model"
+            warnings.append(WarningRecord("models that are graded as one system", models, advice))
+        warnings = list_warnings(file.name, warnings)
         systems.append(AnswerSystem(part or name, file.source, answers, warnings, part=part, reading=reading))
     return systems
-
-
-def list_row_warnings(
-    file: FileData, answers: Sequence[ItemAnswer], ungraded: Mapping[str, list[str]], options: AnswerOptions
-) -> list[WarningRecord]:
-    warnings = [WarningRecord(f"{reason}, not graded", places) for reason, places in ungraded.items()]
-    if options.judged or options.criteria:
-        unasked = [answer.id for answer in answers if not answer.item.question]
-        warnings.append(WarningRecord("rows without a question", unasked))
-    models = sorted(filter(None, {format_compact(answer.item.model) for answer in answers}))
-    if len(models) > 1:
-        advice = "if these are systems, say --columns system=model"
-        warnings.append(WarningRecord("models that are graded as one system", models, advice))
-    return list_warnings(file.name, warnings)
 
 
 def find_lacking_columns(
@@ -9026,27 +8907,8 @@ def find_lacking_columns(
     else:
         return []
     names = ", ".join([*Item.aliases[field], "answer"])
-    fields = {column: f"{column} ({field})" for field, column in columns.items() if column != field}
-    found = shorten_names([fields.get(name, name) for name in rows[0].data])
-    advice = f"name it with --columns {field}="
-    return [Problem(file.name, f"no {what}, as {names}; found {found}; {advice}", 1)]
-
-
-def sort_rows(
-    rows: Iterable[JsonRow], columns: Columns, *, needs_gold: bool
-) -> tuple[list[JsonRow], dict[str, list[str]]]:
-    """Return the rows to grade by the names of fields, and the places of the others by reason."""
-    graded = []
-    ungraded: dict[str, list[str]] = defaultdict(list)
-    for row in rows:
-        fields = name_fields(Item, row.data, columns)
-        if needs_gold and {"gold", "options"}.isdisjoint(fields):
-            ungraded["no gold answer"].append(row.place)
-        elif "system" in columns and "system" not in fields:
-            ungraded["no system"].append(row.place)
-        else:
-            graded.append(row._replace(data=fields))
-    return graded, ungraded
+    found = f"found {shorten_names(list(rows[0].data))}; name it with --columns {field}="
+    return [Problem(file.name, f"no {what}, as {names}; {found}", 1)]
 
 
 # -- Results of earlier runs
@@ -9090,41 +8952,43 @@ def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, Earlie
 
 
 def build_setup(
-    options: AnswerOptions,
-    protocol: Criterion,
-    own_criteria: Sequence[Criterion],
-    model: str,
-    systems: Iterable[AnswerSystem],
+    options: AnswerOptions, criteria: Iterable[Criterion], model: str, systems: Iterable[AnswerSystem]
 ) -> dict[str, Any]:
     """Return what scores rest on."""
+    names = ("methods", "protocol", "normalize", "threshold", "embedding_model", "judge_top", "repeats")
     setup: dict[str, Any] = {"program_version": VERSION}
-    setup |= {name: getattr(options, name) for name in SETUP_OPTIONS}
-    if options.judged or own_criteria:
+    setup |= {name: getattr(options, name) for name in names}
+    if criteria:
         setup["judge_model"] = model
-    if options.judged:
-        setup["prompt_hash"] = protocol.prompt_hash
-    if own_criteria:
-        setup["criteria"] = {row.name: row.prompt_hash for row in own_criteria}
+    for criterion in criteria:
+        if criterion.own:
+            setup.setdefault("criteria", {})[criterion.name] = criterion.prompt_hash
+        else:
+            setup["prompt_hash"] = criterion.prompt_hash
     setup["inputs"] = list({system.file: system.file.build_block() for system in systems}.values())
     return setup
 
 
-def check_results(options: AnswerOptions, paths: Sequence[str], setup: Mapping[str, Any]) -> None:
-    """Raise UsageError if a file would be written twice, or over one that has no results of `answers`."""
-    inputs = [source["name"] for source in setup["inputs"]]
-    read = set(map(os.path.realpath, [*inputs, *filter(None, [options.baseline])]))
-    for name in find_repeated([*map(os.path.realpath, paths), *read]):
+def name_results(systems: Sequence[AnswerSystem], options: AnswerOptions, suffix: str) -> dict[str, str]:
+    """Return the results file of each system.
+
+    Raises UsageError if one would be written twice, or over one that has no results of `answers`.
+    """
+    paths = {}
+    for system in systems:
+        path = Path(system.file.file)
+        folder = path.parent if options.out is None else Path(options.out)
+        stem = "_".join(filter(None, (path.stem, name_for_file(system.part))))
+        paths[system.name] = (folder / f"{stem}_answers{suffix}.json").as_posix()
+    if options.sources:  # of a Python program, for which nothing is written
+        return paths
+    read = [*(system.file.file for system in systems), *filter(None, [options.baseline])]
+    for name in find_repeated([*map(os.path.realpath, paths.values()), *set(map(os.path.realpath, read))]):
         raise UsageError(f"{name} would be written twice, or over a file that is read: rename one")
-    for path in filter(os.path.exists, paths):
-        if not parse_value(StoredAnswers, read_file(path, []), []):
-            raise UsageError(f"{path} has no results, so it is not replaced: move it, or see --out")
-
-
-def name_results(system: AnswerSystem, out: str | None, suffix: str) -> str:
-    path = Path(system.file.file)
-    folder = path.parent if out is None else Path(out)
-    stem = "_".join(filter(None, (path.stem, name_for_file(system.part))))
-    return (folder / f"{stem}_answers{suffix}.json").as_posix()
+    for name in filter(os.path.exists, paths.values()):
+        if not parse_value(StoredAnswers, read_file(name, []), []):
+            raise UsageError(f"{name} has no results, so it is not replaced: move it, or see --out")
+    return paths
 
 
 # -- The results file
@@ -9136,24 +9000,28 @@ Documents: TypeAlias = Mapping[str, dict[str, Any]]  # system -> the content of 
 def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str, Any]:
     inputs = graded.inputs
     rows = [build_answer_row(graded, system, answer) for answer in system.answers]
+    by_category = {}
+    for category, means in system.slices["category"].items():
+        answers = [answer for answer in system.answers if cut_text(answer.item.category) == category]
+        by_category[category] = summarize_columns(answers, means)
     results: dict[str, Any] = {
         "configuration": system.title,
         "setup": inputs.setup,
-        "complete": graded.is_complete,  # Otherwise a run tries again.
+        "complete": graded.is_complete,
         "measures": summarize_columns(system.answers, system.means),
-        "by_category": summarize_categories(system),
+        "by_category": by_category,
     }
     for name in ("input_tokens", "output_tokens"):
         if name in system.means:
             results[f"total_{name}"] = sum(system.list_scores(name))
-    is_asked = graded.is_asked(system)
-    if is_asked and inputs.uses_protocol:
+    is_asked = system.title in inputs.study.asked
+    if is_asked and inputs.protocol in inputs.study.criteria:
         if inputs.protocol.prompt == "quality" and not graded.why_not:
             results["quality"] = summarize_quality(inputs.protocol, system)
         if inputs.protocol.prompt == "verdict":
             results |= count_verdicts(rows, graded.why_not)
-    if graded.scored.tuning:
-        results["semantic_dynamic"] = graded.scored.tuning
+    if inputs.tuning:
+        results["semantic_dynamic"] = inputs.tuning
     if "bleu" in inputs.options.methods:
         results["bleu_tokens"] = describe_tokens(system.answers)
     if is_asked and graded.session.model:
@@ -9173,19 +9041,20 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
     return results
 
 
-OPTIONAL_FIELDS = ("expected_sources", "label", "sources", "context", *RUN_FIELDS)  # if they are filled
+OPTIONAL_FIELDS = (  # if they are filled
+    *("expected_sources", "label", "sources", "context", "run_name", "model", "condition", "finetuned"),
+    *("few_shot", "seed", "source_file"),
+)
 
 
 def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnswer) -> dict[str, Any]:
     """Return what results, and from them the CSV and the page, say of an answer."""
     item = answer.item
+    study = graded.inputs.study
     protocol = graded.inputs.protocol
-    is_asked = graded.is_asked(system)
-    by_protocol = is_asked and graded.inputs.uses_protocol
-    if by_protocol:
-        is_right, decided_by = find_verdict(protocol, answer)
-    else:
-        is_right, decided_by = decide_answer(graded.inputs.options.unjudged, answer)
+    is_asked = system.title in study.asked
+    by_protocol = is_asked and protocol in study.criteria
+    is_right, decided_by = decide_answer(graded.inputs, answer, by_protocol=by_protocol)
     row: dict[str, Any] = {
         "id": answer.id,
         "category": item.category,
@@ -9195,12 +9064,13 @@ def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnsw
         "correct": is_right,
         "reasoning": answer.find_rationale(protocol),
         "decision_method": decided_by,
-        "failure": answer.explain_failures(graded.study.criteria),
+        "failure": answer.explain_failures(study.criteria),
     }
     if is_asked:
         row["flags"] = answer.flags
-    row["scores"] = {name: answer.scores.get(name) for name in list_measured(system)}
-    optional = {name: getattr(item, name) for name in OPTIONAL_FIELDS}
+    measured = [name for name, mean in system.means.items() if mean.is_judged]
+    row["scores"] = {name: answer.scores.get(name) for name in measured}
+    optional = {name: getattr(item, name, item.extra.get(name)) for name in OPTIONAL_FIELDS}
     row |= {name: value for name, value in optional.items() if value not in (None, "", [])}
     if answer.is_tuned:
         row["tuned"] = True
@@ -9210,23 +9080,21 @@ def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnsw
         row["judge_scores"] = (judgement and judgement.scores) or None
         if protocol.prompt == "quality":
             row["faithful_to"] = "context" if answer.has_context else "reference"
-    said: dict[str, Any] = {}
-    for criterion in graded.study.criteria:
-        said |= describe_judgement(answer, criterion, has_repeats=True)
+    for criterion in study.criteria if is_asked else ():
+        said = describe_judgement(answer, criterion, has_repeats=graded.session.repeats > 1)
         said[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
-    if is_asked:
-        row |= {name: said[name] for name in graded.judge_fields}
+        if criterion is protocol:  # whose reason and failure the row has
+            said = {name: value for name, value in said.items() if name.endswith("_repeats")}
+        row |= said
     return row
 
 
-def decide_answer(methods: Iterable[str], answer: ItemAnswer) -> tuple[bool | None, str]:
-    """Return whether an answer is right, and which method says so: the last that can."""
-    deciding = [name for name in methods if METHODS[name].decides]
-    return (answer.scores[deciding[-1]] == 1, deciding[-1]) if deciding else (None, "")
-
-
-def find_verdict(protocol: Criterion, answer: ItemAnswer) -> tuple[bool | None, str]:
-    """Return whether an answer is right, and what the judge's verdict rests on."""
+def decide_answer(inputs: AnswerInputs, answer: ItemAnswer, *, by_protocol: bool) -> tuple[bool | None, str]:
+    """Return whether an answer is right, and what says so: the judge, or the last method that can."""
+    protocol = inputs.protocol
+    if not by_protocol:
+        deciding = [name for name in inputs.options.unjudged if METHODS[name].decides]
+        return (answer.scores[deciding[-1]] == 1, deciding[-1]) if deciding else (None, "")
     judgement = answer.find_judgement(protocol)
     if judgement is None:
         return None, "no_llm"
@@ -9244,14 +9112,6 @@ def summarize_columns(answers: Sequence[ItemAnswer], means: Mapping[str, Mean]) 
             known = [answer.scores[name] for answer in answers if name in answer.scores]
             std = statistics.stdev(known) if len(known) > 1 else None
             described[name] = {"n": mean.n, "mean": mean.value, "std": std, "ci95": mean.interval}
-    return described
-
-
-def summarize_categories(system: ItemSystem) -> dict[str, Any]:
-    described = {}
-    for category, means in system.slices["category"].items():
-        answers = [answer for answer in system.answers if cut_text(answer.item.category) == category]
-        described[category] = summarize_columns(answers, means)
     return described
 
 
@@ -9289,13 +9149,9 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str,
 
 
 def summarize_quality(protocol: Criterion, system: ItemSystem) -> dict[str, Any]:
-    judgements = []
-    clusters = []
-    for answer in system.answers:
-        judgement = answer.find_judgement(protocol)
-        if judgement:
-            judgements.append(judgement)
-            clusters.append(answer.cluster)
+    judged = [(answer.find_judgement(protocol), answer.cluster) for answer in system.answers]
+    judgements = [judgement for judgement, _ in judged if judgement]
+    clusters = [cluster for judgement, cluster in judged if judgement]
     quality = {}
     for name in PROMPTS[protocol.prompt].score_names:
         measure = Measure(name, name, lowest=min(LEVEL_SCORES.values()), highest=TOP_SCORE)
@@ -9308,18 +9164,19 @@ def summarize_quality(protocol: Criterion, system: ItemSystem) -> dict[str, Any]
 
 
 def list_answer_warnings(graded: GradedAnswers, system: ItemSystem) -> Iterator[WarningRecord]:
+    study = graded.inputs.study
     blank = [answer.id for answer in system.answers if is_blank(answer.item.prediction)]
     warnings = [
         WarningRecord("missing or blank answers, counted as wrong", blank),
         WarningRecord("flagged answers: text for the judge, or judged cut off", list_ids(system.flagged)),
-        *list_failures(graded.study, system),
+        *list_failures(study, system),
     ]
     yield from list_warnings(system.name, warnings)
     reason = graded.why_not
-    if not graded.is_asked(system):
-        reason = graded.why_not or f"it is not one of the {graded.scored.choice}"
-    if graded.study.criteria and reason:
-        names = ", ".join(criterion.name for criterion in graded.study.criteria)
+    if system.title not in study.asked:
+        reason = graded.why_not or f"it is not one of the {graded.inputs.choice}"
+    if study.criteria and reason:
+        names = ", ".join(criterion.name for criterion in study.criteria)
         yield WarningRecord(f"{names}: not judged: {reason}", file=system.name)
 
 
@@ -9353,7 +9210,7 @@ def describe_answers(system: ItemSystem, results: Mapping[str, Any]) -> Iterator
 
 
 def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
-    measures = graded.study.measures
+    measures = graded.inputs.study.measures
     ranked: list[MeansRow] = []
     by_category: list[MeansRow] = []
     lines = [f"Ranked by: {graded.ranked_by or 'nothing'}"] if len(graded.systems) > 1 else []
@@ -9363,7 +9220,9 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
             n_rows = max((mean.n for mean in means.values()), default=0)
             by_category.append(([category, system.title, n_rows], means))
         lines += prefix_lines(system.title, describe_answers(system, documents[system.title]))
-    if FAITHFULNESS in graded.measured:
+    known = set(flatten(document["measures"] for document in documents.values()))
+    measured = [measure.name for measure in measures if measure.name in known]
+    if FAITHFULNESS in measured:
         what = "the share of the answer's words that are in its context, no judgement of truth"
         lines.append(f"{FAITHFULNESS}: {what}")
     lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *list_provenance(graded.systems)]
@@ -9378,9 +9237,10 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
         build_comparison_part(graded.differences),
         Part("Warnings", lines=list(dict.fromkeys(warnings)), place="warnings"),
     ]
-    columns = [*ANSWER_COLUMNS, *graded.measured]
-    if graded.study.asked:
-        columns += graded.judge_fields
+    columns = [*ANSWER_COLUMNS, *measured]
+    for title in list(graded.inputs.study.asked)[:1]:
+        row = documents[title]["detailed_results"][0]
+        columns += [name for name in row if name.endswith(JUDGE_FIELDS)]
     return Report(
         "Evaluation of answers",
         parts,
@@ -9403,28 +9263,22 @@ def list_answer_rows(
 
 def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[Entry]:
     verdicts = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
-    for system in graded.systems:
-        rows = documents[system.title]["detailed_results"]
-        titles = graded.judge_fields if graded.is_asked(system) else {}
-        for answer, row in zip(system.answers, rows, strict=True):
+    titles = {}
+    for criterion in graded.inputs.study.criteria:
+        titles[f"{criterion.name}_repeats"] = f"{criterion.prefix}judge's scores".capitalize()
+    for title, document in documents.items():
+        for row in document["detailed_results"]:
             facts = {"Decided by": row["decision_method"], "Flags": ", ".join(row.get("flags", ()))}
             facts |= {name: format_number(score, 3) for name, score in row["scores"].items()}
-            for name, title in titles.items():
+            for name in filter(lambda name: name.endswith(JUDGE_FIELDS), row):
                 is_list = isinstance(row[name], list)
-                facts[title] = ", ".join(map(str, row[name])) if is_list else format_compact(row[name])
-            cases = {"failed": row["failure"], "flagged": answer.flags}
-            verdict, score = verdicts[row["correct"]]
-            card = Card(
-                system.title,
-                row["prediction"],
-                facts,
-                verdict,
-                score,
-                [mark for mark, reason in cases.items() if reason],
-                row["reasoning"],
-                row["failure"] or "",
-            )
-            yield Entry(f"{system.title} {answer.id}", row["input"], row["gold"], [card])
+                text = ", ".join(map(str, row[name])) if is_list else format_compact(row[name])
+                facts[titles.get(name, name)] = text
+            cases = {"failed": row["failure"], "flagged": row.get("flags")}
+            marks = [mark for mark, reason in cases.items() if reason]
+            texts = (row["reasoning"], row["failure"] or "")
+            card = Card(title, row["prediction"], facts, *verdicts[row["correct"]], marks, *texts)
+            yield Entry(f"{title} {row['id']}", row["input"], row["gold"], [card])
 
 
 # ------------------------------------------------------------------ 16. Agreement
@@ -9459,13 +9313,16 @@ Texts: TypeAlias = tuple[tuple[str, str], ...]  # of an answer: (field, text)
 class RatingColumns(Item):
     """The names that the columns of a table of ratings may have."""
 
-    aliases: ClassVar[Mapping[str, Sequence[str]]] = {**Item.aliases, "id": ("item", "id", "question_id")}
+    aliases: ClassVar[dict[str, Sequence[str]]] = {**Item.aliases, "id": ("item", "id", "question_id")}
 
     answer_id: Any = None
     submission: Any = None
     rater: Any = None
     criterion: Any = None
     score: Any = None
+    decision_method: Any = None
+    run_name: Any = None
+    source_file: Any = None
     reasoning: Any = None
     failure: Any = None
     source: Any = None
@@ -10616,7 +10473,9 @@ def plot_results(paths: Iterable[str], console: Console) -> int:
         if stem.endswith("_statistics"):  # a pattern may match what was written here
             continue
         file = read_file(path, problems)
-        raw_rows = list_item_rows(file, problems, kind=ScoredSummary)
+        members = parse_value(dict[str, Any], file, []) or {}
+        columns = {"rows": "results"} if "results" in members else NO_COLUMNS  # beside comparisons
+        raw_rows = list_item_rows(file, problems, ScoredSummary, columns)
         rows = [parse_row(ScoredSummary, row, problems) for row in raw_rows]
         statistics = summarize_rows(list(filter(None, rows)))
         content = {"file": file.source.build_block(), **statistics}
@@ -11219,6 +11078,7 @@ def grade_answers(
     criteria: OwnCriteria = (),
     repeats: int = 1,
     measures: Mapping[str, ItemFunction] = MappingProxyType({}),
+    columns: Mapping[str, str] = MappingProxyType({}),
     folder: str | Path = ".",
 ) -> Results:
     """Score free answers as the command `answers` does. What is not said here is as in `grade`.
@@ -11229,6 +11089,7 @@ def grade_answers(
         methods, protocol: as on the command line. With `methods=[]` rows need no gold answer.
         judge: as in `grade`, but a function `f(item)` returns a score from 0 to 1.
         measures: functions `f(item)`: see `Item`.
+        columns: where fields are, as --columns says it: {"gold": "Soll", "prediction": "data.0.answer"}.
         folder: of the journal, `{name}_judgements.jsonl`.
 
     >>> grade_answers([{"question": "What burns?", "gold": "Oil", "answer": "oil"}])
@@ -11241,7 +11102,9 @@ def grade_answers(
     usual = list(DEFAULT_METHODS if given is None else given)
     if judge is not None and not criteria and "hybrid" not in usual:
         given = [*usual, "llm_judge"]  # otherwise the judge is there for these
+    named = {check_name("field", field, COLUMN_FIELDS): str(path) for field, path in columns.items()}
     options = AnswerOptions(
+        given_columns=tuple(named.items()),
         given_methods=given,
         protocol=check_name("protocol", protocol, ANSWER_PROMPTS),
         criteria=list_criterion_values(criteria),
@@ -11253,12 +11116,12 @@ def grade_answers(
         sources=encode_sources(rows),
     )
     with input_errors_only():
-        scored = score_by_methods(read_answer_inputs(options))
-        outcomes, session = ask_silently(judge, scored.study, options, (0, 1), lambda row: (row.item,))
-        graded = grade_scored_answers(scored, outcomes, session)
+        inputs = read_answer_inputs(options)
+        outcomes, session = ask_silently(judge, inputs.study, options, (0, 1), lambda row: (row.item,))
+        graded = grade_scored_answers(inputs, outcomes, session)
     documents = {system.title: build_answer_results(graded, system) for system in graded.systems}
     report = build_answer_report(graded, documents)
-    return Results(documents, graded.systems, scored.study.measures, report, graded.differences)
+    return Results(documents, graded.systems, inputs.study.measures, report, graded.differences)
 
 
 def check_name(what: str, name: str, known: Collection[str]) -> str:

@@ -231,11 +231,12 @@ def test_the_widest_disagreements_come_first(project: Project) -> None:
 
 def judged(source: str, *verdicts: object, **fields: Any) -> Row:
     """Return a judge's file on a source, in the form of another program."""
-    results = []
-    for n, verdict in enumerate(verdicts):
-        texts = {"question": f"Q{n}?", "expected": f"g{n}", "generated": f"p{n}"}
-        results.append({**texts, "correct": verdict})
-    return {"source_file": f"runs/{source}.json", "run_name": f"run of {source}", "items": results, **fields}
+    run = {"source_file": f"runs/{source}.json", "run_name": f"run of {source}", **fields}
+    results = [
+        {"question": f"Q{n}?", "expected": f"g{n}", "generated": f"p{n}", "correct": verdict, **run}
+        for n, verdict in enumerate(verdicts)
+    ]
+    return {"items": results}
 
 
 def test_the_files_of_a_folder(project: Project) -> None:
@@ -278,15 +279,30 @@ def test_no_common_item_is_a_warning(project: Project) -> None:
     assert (outcome.code, outcome.err[0]) == (3, "warning: big/model and other have no item in common")
 
 
+def test_sources_are_compared_without_their_ending(project: Project) -> None:
+    """Judged rows name the file, people's file names the run."""
+    files = {
+        "x": judged("s", True, False, source_file="s.json"),
+        "y": judged("s", True, True, source_file="s.json"),
+    }
+    people = [row(0, True, run_name="s"), row(1, False, run_name="s")]
+    outcome, results = agree(project, files, "x.json", "y.json", people=people)
+    assert (outcome.code, outcome.err) == (0, [])
+    assert [pair["accuracy"] for pair in results["people"]["judges"]] == [1.0, 0.5]
+
+
 Counts = tuple[int, int, int]
 BOTH = [row(0, True), row(1, True)]
 LABELS: dict[str, tuple[object, Counts, Counts]] = {
     # the labels; items, too strict and contradicted ones of judge x, of judge y
     "of any source": (BOTH, (1, 0, 1), (1, 1, 1)),
     "of a row's source": ([row(n, True, source="runs/t.json") for n in (0, 1)], (2, 1, 0), (2, 1, 0)),
-    "of a file": ({"items": BOTH, "source_file": "runs/s.json", "run_name": "r"}, (1, 0, 1), (2, 2, 0)),
-    "of a file, without its ending": ({"items": BOTH, "run_name": "runs/s"}, (1, 0, 1), (2, 2, 0)),
-    "of another source": ({"items": BOTH, "run_name": "r"}, (0, 0, 0), (0, 0, 0)),
+    "of its file": (
+        [{**row, "source_file": "runs/s.json", "run_name": "r"} for row in BOTH],
+        (1, 0, 1),
+        (2, 2, 0),
+    ),
+    "of another source": ([{**row, "run_name": "r"} for row in BOTH], (0, 0, 0), (0, 0, 0)),
 }
 
 

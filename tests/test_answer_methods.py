@@ -39,15 +39,14 @@ def check_scores(project: Project, method: str, cases: Cases, *options: str, mea
 
 RAGAS = {"user_input": "What?", "retrieved_contexts": ["Oil.", "Fat."], "response": "b, c", "reference": "a"}
 OLD_RAGAS = {"question": "What?", "contexts": ["Oil.", "Fat."], "answer": "b, c", "ground_truth": "a"}
-LISTS = ("detailed_results", "annotations", "results", "case_results", "items", "data")
 JSON_LISTS = '"[""Oil."", ""Fat.""]";"b, c";"[""a"", ""d""]"'
 FORMS: dict[str, object] = {  # a row in each
     "a list": [RAGAS],
     "of ragas 0.1": [OLD_RAGAS | {"ground_truths": ["a", "d"], "faithfulness": 0.5}],
     "JSON lines": json.dumps(RAGAS) + "\n\n",
-    **{name: {"summary": {"n": 1}, name: [RAGAS]} for name in LISTS},
-    "the only list that is not empty": {"annotations": [], "data": [RAGAS]},
-    "an object that is a row, with two lists": {**RAGAS, "sources": ["s", "t"]},
+    "an object with one list of objects": {"summary": {"n": 1}, "names": ["s"], "b": [], "data": [RAGAS]},
+    "CSV, a line for spreadsheets": "sep=;\r\nQuestion;Context;Answer;Gold;Expected Options\r\n"
+    'What?;"[""Oil."", ""Fat.""]";b, c;a;d, e\r\n',
     "CSV, a tab": 'question\tcontext\tresponse\treference\nWhat?\t["Oil.", "Fat."]\tb, c\ta\n',
     "CSV, lists of JSON": f"\ufeffQuestion;Contexts;Answer;Ground_Truths\r\n\n;;\nWhat?;{JSON_LISTS}\n",
 }
@@ -56,7 +55,7 @@ FORMS: dict[str, object] = {  # a row in each
 def test_forms_of_a_file(project: Project) -> None:
     row = {"id": "1", "input": "What?", "gold": "a", "prediction": "b, c", "context": ["Oil.", "Fat."]}
     for name, content in FORMS.items():
-        file = "a.csv" if name.startswith("CSV") else "a.json"
+        file = {"CSV": "a.csv", "JSON lines": "a.jsonl"}.get(name.partition(",")[0], "a.json")
         [found] = grade(project, content, file=file)["detailed_results"]
         assert {field: found[field] for field in row} == row, name
 
@@ -93,9 +92,9 @@ def test_fields(project: Project) -> None:
 
 
 def test_numbers_labels_and_keywords_in_csv(project: Project) -> None:
-    """An empty cell is missing. A verdict may be yes, true or 1. Amounts have a mean, tokens also a total."""
+    """Empty cells are missing, and NaN in an amount. A verdict may be yes, true or 1. Tokens have a total."""
     content = "gold,output,correct,latency_ms,tokens_input,output_tokens,keywords\n"
-    results = grade(project, f"{content}a,a,Yes,12.5,3,1,b\nb,a,0,,4,1,\n", file="a.csv")
+    results = grade(project, f"{content}a,a,Yes,12.5,3.0,1,b\nb,a,0,NaN,4,1,\n", file="a.csv")
     first, second = results["detailed_results"]
     assert (first["label"], second["label"]) == (True, False)
     scores = {"exact": 1, "keyword": 0, "f1": 1, "latency_ms": 12.5, "input_tokens": 3, "output_tokens": 1}
@@ -111,12 +110,13 @@ def no_answer(what: str, names: Sequence[str], found: str) -> str:
     return f":1: no {what}, as {', '.join(names)}, answer; found {found}; name it with --columns {field}="
 
 
+TOKENS = "expected a whole number, as 1200"
 ALL_GOLD_NAMES = (*GOLD_NAMES, "reference_answer")
 NOT_UTF8 = "; save as UTF-8, a spreadsheet as CSV UTF-8"
 PROBLEMS: dict[str, tuple[object, str]] = {  # content of a file, and what its problem says behind the name
     "no gold.json": (
         [{"question": "What?", "response": "b"}],
-        no_answer("gold answer", ALL_GOLD_NAMES, "question, response (prediction)"),
+        no_answer("gold answer", ALL_GOLD_NAMES, "question, response"),
     ),
     "blank.json": (
         [{"expected_answer": " ", "answer": "b"}, {"expected_answer": None, "answer": "c"}],
@@ -128,7 +128,7 @@ PROBLEMS: dict[str, tuple[object, str]] = {  # content of a file, and what its p
     ),
     "no answer.json": (
         [{"reference": "a"}],
-        no_answer("system's answer", (*PREDICTION_NAMES, "outputs"), "reference (gold)"),
+        no_answer("system's answer", (*PREDICTION_NAMES, "outputs"), "reference"),
     ),
     "utf-16.csv": ("gold,output\nÖl,Öl\n".encode("utf-16"), f":1: not UTF-8: byte 0xff{NOT_UTF8}"),
     "windows.csv": (
@@ -143,7 +143,26 @@ PROBLEMS: dict[str, tuple[object, str]] = {  # content of a file, and what its p
     "no rows.csv": ("gold,output\n", ":1: no rows"),
     "no number.csv": (
         "gold,output,latency_ms\na,a,fast\n",
-        ":2: latency_ms: Expected int | float | null, got str",
+        ":2: latency_ms: expected a number with a decimal point, as 1250.5, got fast",
+    ),
+    "numbers.csv": (
+        'sep=,\ngold,output,input_tokens,latency_ms,correct\na,a,1.200,7,\nb,b,345,"1250,5",\na,a,1.000,,\n,,-1,x,x\n',
+        f""":3: input_tokens: {TOKENS}, got 1.200
+numbers.csv:4: latency_ms: expected a number with a decimal point, as 1250.5, got 1250,5
+numbers.csv:5: input_tokens: {TOKENS}, got 1.000""",
+    ),
+    "numbers.json": (
+        [
+            {"gold": "a", "output": "a", "output_tokens": 3.5},
+            {"gold": "a", "output": "a", "latency_ms": True},
+        ],
+        f""": [0]: output_tokens: {TOKENS}, got 3.5
+numbers.json: [1]: latency_ms: expected a number with a decimal point, as 1250.5, got true""",
+    ),
+    "lists.csv": (
+        "gold;output;keywords;context\n[[Robot]]F p;a;[oil, fat];\na;a;oil, fat | wax;[1] Oil.\n",
+        """:2: keywords: no JSON list, such as ["one", "two"]: [oil, fat]
+lists.csv:3: context: no JSON list, such as ["one", "two"]: [1] Oil.""",
     ),
     "no text.json": (
         [{"gold": "a", "output": "b", "context": ["x", {"id": 5}]}],
@@ -156,7 +175,7 @@ def test_the_problems_of_all_files_are_named_with_row_and_field(project: Project
     """A blank gold answer is no reason to take the system's answer."""
     for name, (content, _) in PROBLEMS.items():
         project.write(name, content)
-    problems = [f"{name}{problem}" for name, (_, problem) in PROBLEMS.items()]
+    problems = [line for name, (_, problem) in PROBLEMS.items() for line in f"{name}{problem}".split("\n")]
     problems.append(f"missing.json: file not found in {project.folder}")
     assert assert_refused(project, "answers", *PROBLEMS, "missing.json") == problems
 
@@ -386,18 +405,25 @@ def test_files_of_other_programs_are_read_without_columns(project: Project, cont
     assert [row["correct"] for row in rows] == [True, False, False]
 
 
+NO_LIST = "a.json: no list of rows: found {}: name one, for answers as --columns rows=PATH"
 NOT_READ: dict[str, tuple[object, str]] = {
     "two lists": (
         {"a": [{"gold": "x", "output": "x"}], "b": [{"gold": "x", "output": "x"}]},
-        "a.json: lists of rows: a, b: name one, as --columns rows=a",
+        "a.json: lists of rows: a, b: name one, for answers as --columns rows=a",
     ),
     "a table in columns": (
         {"question": ["What?", "Who?"], "gold": ["Oil", "Bob"], "answer": ["oil", "Ann"]},
-        "a.json: question: Expected str, got array",
+        NO_LIST.format("question, gold, answer"),
     ),
-    "rows by ID": (
-        {"q7": {"question": "What?", "gold": "Oil", "answer": "oil"}},
-        no_answer("gold answer", ALL_GOLD_NAMES, "q7").join(["a.json", ""]),
+    "rows by ID": ({"q7": {"question": "What?", "gold": "Oil", "answer": "oil"}}, NO_LIST.format("q7")),
+    "one row": (
+        {**RAGAS, "reference_contexts": ["s", "t"]},
+        NO_LIST.format(", ".join([*RAGAS, "reference_contexts"])),
+    ),
+    "a number": (7, NO_LIST.format("7")),
+    "an answer and what was retrieved": (
+        [{"gold": "Oil", "output": "oil", "keywords": "[oil"}],
+        'a.json: [0]: keywords: no JSON list, such as ["one", "two"]: [oil',
     ),
     "chat messages": (
         [{"input": [{"role": "user", "content": "What?"}], "gold": "Oil", "output": "oil"}],
@@ -405,7 +431,7 @@ NOT_READ: dict[str, tuple[object, str]] = {
     ),
     "what pandas writes": (
         {"question": {"0": "What?"}, "gold": {"0": "Oil"}, "answer": {"0": "oil"}},
-        "a.json: question: Expected str, got object",
+        NO_LIST.format("question, gold, answer"),
     ),
     "no rows": (
         [],
@@ -475,18 +501,6 @@ def test_answers_that_are_all_blank_are_graded(
     assert outcome.code == 0
     assert mentions(outcome.out.splitlines(), "a: missing or blank answers, counted as wrong: 2, e.g. 1")
     assert project.read("a_answers.json")["measures"]["exact"]["mean"] == 0
-
-
-def test_a_judge_without_questions_is_a_warning(project: Project) -> None:
-    """It comes before anything is asked."""
-    rows = [
-        {"gold": "Oil", "output": "fat", "context": "Lamps."},
-        {"gold": "Bob", "output": "Ann", "input": "Who?"},
-    ]
-    project.write("a.json", rows)
-    outcome = project.run("answers", "a.json", "--method", "llm_judge", "--dry-run")
-    assert mentions(outcome.err, "warning: a.json: rows without a question: 1, e.g. 1")
-    assert project.run("answers", "a.json", "--quiet").err == []
 
 
 def test_the_id_of_a_row_is_kept_beside_other_columns(project: Project) -> None:
@@ -882,7 +896,8 @@ def test_labels_are_those_of_people(project: Project, embed: Embed) -> None:
     options = ("--method", "semantic_dynamic", "exact")
     chosen = grade(project, machine, *options)["semantic_dynamic"]
     assert (chosen["rows"], chosen["other_rows"]) == (2, 2)
-    chosen = grade(project, {"judge_model": "m", "items": rows}, *options)["semantic_dynamic"]
+    judged = [{**row, "judge_model": "m"} for row in rows]
+    chosen = grade(project, judged, *options)["semantic_dynamic"]
     expected = {"proxy": True, "rows": 20, "other_rows": 20, "accuracy": None, "f1": None}
     reason = "no person's labels: a similarity above 0.9 counted as correct"
     assert chosen.items() >= {**expected, "figures_reason": reason}.items()
@@ -894,12 +909,12 @@ RUN = {"run_name": "r", "model": "m", "condition": "few", "finetuned": False, "f
 
 
 def test_rows_keep_what_they_say_of_their_run(project: Project) -> None:
-    """What a file says at its top is said by each row; `answers` reads its results again."""
+    """`answers` reads its results again."""
     passages = [{"text": "One.", "id": 1}, "Two.", {"content": "Three."}, {"page_content": "Four."}]
-    row = {"gold": "a", "prediction": "a", "context": passages, "sources": [{"id": "d"}], "seed": 7}
-    content = {**RUN, "source_file": "f", "items": [row, {"gold": "a", "context": {"text": "One."}}]}
-    first, second = grade(project, content)["detailed_results"]
-    assert {name: first[name] for name in RUN} == {**RUN, "seed": 7}
+    row = {"gold": "a", "prediction": "a", "context": passages, "sources": [{"id": "d"}], **RUN}
+    other = {"gold": "a", "context": {"text": "One."}, "seed": 0, "source_file": "f"}
+    first, second = grade(project, [row, other])["detailed_results"]
+    assert {name: first[name] for name in RUN} == RUN
     assert (first["context"], first["sources"]) == (["One.", "Two.", "Three.", "Four."], ["d"])
     assert (second["seed"], second["source_file"], second["context"]) == (0, "f", ["One."])
     assert "sources" not in second

@@ -461,6 +461,18 @@ def test_measures_of_ones_own_need_no_gold_answers(project: Project) -> None:
     assert means_of(results) == {"long": 3}
 
 
+def test_other_names_of_columns(project: Project) -> None:
+    rows = [{"Frage": "Who?", "data": {"soll": "Ann"}, "Ist": "Ann"}]
+    columns = {"question": "Frage", "gold": "data.soll", "prediction": "Ist"}
+    assert means_of(evaluation.grade_answers(rows, columns=columns)) == {"exact": 1, "keyword": 1, "f1": 1}
+    with pytest.raises(evaluation.InputError, match=r"no gold answer, as .*; found Frage, data, Ist"):
+        evaluation.grade_answers(rows)
+    with pytest.raises(evaluation.InputError, match=r"answers: --columns gold=Soll: found Frage, data, Ist"):
+        evaluation.grade_answers(rows, columns=columns | {"gold": "Soll"})
+    with pytest.raises(ValueError, match="unknown field: answers; expected rows, "):
+        evaluation.grade_answers(rows, columns={"answers": "Ist"})
+
+
 def test_a_measure_and_a_judge_of_ones_own_for_rows(project: Project) -> None:
     results = evaluation.grade_answers(
         ROWS,
