@@ -122,19 +122,13 @@ PROBLEMS: dict[str, tuple[object, str]] = {  # content of a file, and what its p
         [{"expected_answer": " ", "answer": "b"}, {"expected_answer": None, "answer": "c"}],
         ":1: no row can be graded: no gold answer",
     ),
-    "none.json": (
-        [{"ground_truths": [], "answer": "b"}],
-        ":1: no row can be graded: no gold answer",
-    ),
+    "none.json": ([{"ground_truths": [], "answer": "b"}], ":1: no row can be graded: no gold answer"),
     "no answer.json": (
         [{"reference": "a"}],
         no_answer("system's answer", (*PREDICTION_NAMES, "outputs"), "reference"),
     ),
     "utf-16.csv": ("gold,output\nÖl,Öl\n".encode("utf-16"), f":1: not UTF-8: byte 0xff{NOT_UTF8}"),
-    "windows.csv": (
-        "gold,output\nÖl,Öl\n".encode("cp1252"),
-        f":2: not UTF-8: byte 0xd6{NOT_UTF8}",
-    ),
+    "windows.csv": ("gold,output\nÖl,Öl\n".encode("cp1252"), f":2: not UTF-8: byte 0xd6{NOT_UTF8}"),
     "a table.xlsx": (b"PK\x03\x04\xff", f":1: not UTF-8: byte 0xff{NOT_UTF8}"),
     "other names.csv": (
         "Frage,Soll,Ist\nWas?,a,b\n",
@@ -191,12 +185,7 @@ PROMPTFOO = {
 }
 INSPECT = {
     "samples": [
-        {
-            "id": 1,
-            "input": "Which?",
-            "target": ["Oil", "Fat"],
-            "output": {"completion": "fat"},
-        },
+        {"id": 1, "input": "Which?", "target": ["Oil", "Fat"], "output": {"completion": "fat"}},
         {"id": 2, "input": "Who?", "target": "Bob", "output": {"completion": "Ann"}},
     ]
 }
@@ -433,10 +422,7 @@ NOT_READ: dict[str, tuple[object, str]] = {
         {"question": {"0": "What?"}, "gold": {"0": "Oil"}, "answer": {"0": "oil"}},
         NO_LIST.format("question, gold, answer"),
     ),
-    "no rows": (
-        [],
-        "a.json:1: no rows: expected a list of rows, one object per line",
-    ),
+    "no rows": ([], "a.json:1: no rows: expected a list of rows, one object per line"),
     "an unknown shape": (
         [{"gold": "Oil", "response": {"text": "oil", "cost": 1}}],
         "a.json: [0]: prediction: Expected str, got object",

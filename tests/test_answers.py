@@ -384,10 +384,7 @@ def test_a_failed_judgement_is_no_score_and_is_asked_for_again(
     assert (
         outcome.code,
         mentions(outcome.err, "warning: a", "judgements missing, without a score", "2"),
-    ) == (
-        3,
-        True,
-    )
+    ) == (3, True)
     assert mentions(outcome.out.splitlines(), "a:", "judgements missing", "1")
     assert [line.split()[:2] for line in outcome.out.splitlines()[6:8]] == [["1", "b"], ["n/a", "a"]]
     assert {row["verdict"] for row in results(project)["comparison"]} == {"judgements missing"}

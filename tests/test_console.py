@@ -262,10 +262,7 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     "option with =": ("dev --reprot=md", "unrecognized arguments: --reprot=md: did you mean --report?"),
     "an empty argument": ("dev ''", "unrecognized arguments: ''"),
     "unlike any option": ("dev --colour", "unrecognized arguments: --colour"),
-    "method": (
-        "answers a.json --method exat",
-        "argument --method: invalid choice: 'exat' (choose from ",
-    ),
+    "method": ("answers a.json --method exat", "argument --method: invalid choice: 'exat' (choose from "),
     "kind": (
         "questions --kinds comparision",
         "argument --kinds: invalid choice: 'comparision' (choose from ",

@@ -219,8 +219,7 @@ def change_judge(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
 
 def decide(project: Project, _: JudgeWith) -> tuple[str, ...]:
     project.write(
-        "dev_overrides.csv",
-        add_answer_ids(project, "submission,question_id,score,reason\none,q001,5,So.\n"),
+        "dev_overrides.csv", add_answer_ids(project, "submission,question_id,score,reason\none,q001,5,So.\n")
     )
     return ()
 
@@ -809,10 +808,7 @@ def test_a_grade_says_how_many_decisions_it_has(crowd: Project) -> None:
 
 
 PAGES = {  # submission -> what its page begins with
-    "late": [
-        "Your grade: not final: judgements missing",
-        "Of your systems a, b, the one that counts is a.",
-    ],
+    "late": ["Your grade: not final: judgements missing", "Of your systems a, b, the one that counts is a."],
     "renamed": ["Your grade: 10.00 of 100", "Warnings", "Q-1 for q001"],
     "same": ["Your grade: 90.00 of 100", "The grade is 100 times Combined.", "How to appeal", "answer ID"],
     "torn": ["Not graded", "JSON is cut off"],

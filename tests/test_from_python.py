@@ -546,11 +546,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         ValueError,
         "<lambda>: answers, 2: expected a number from 0 to 1, or None, got 2",
     ),
-    "a function for criteria": (
-        {"judge": len, "criteria": {"a": "b"}},
-        ValueError,
-        f"judge: {ONE_SCORE}",
-    ),
+    "a function for criteria": ({"judge": len, "criteria": {"a": "b"}}, ValueError, f"judge: {ONE_SCORE}"),
     "no key": (
         {"judge": "openai/gpt-oss-20b"},
         evaluation.InputError,

@@ -123,11 +123,7 @@ EXPECTED = "file not found in {}: expected dev_NAME_output.json"
             f"dev_strong_output.json: {EXPECTED}; found dev_simple_output.json",
         ),
         "folder": ("team1/dev.json", "--submissions teem1", "error: --submissions: not a folder: teem1"),
-        "overrides": (
-            "ovr.csv",
-            "--overrides over.csv",
-            "over.csv: file not found in {}; found ovr.csv",
-        ),
+        "overrides": ("ovr.csv", "--overrides over.csv", "over.csv: file not found in {}; found ovr.csv"),
         "no folder": ("x", "--overrides no/o.csv", "no/o.csv: file not found"),
     },
 )

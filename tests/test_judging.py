@@ -127,7 +127,7 @@ def test_results_of_the_judge(small: Project, serve: Serve) -> None:
                 "judge_score": 4,
                 "override_reason": None,
                 "flags": [],
-            },
+            }
         ],
     }
 

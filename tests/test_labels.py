@@ -10,14 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from conftest import (
-    JudgeWith,
-    Project,
-    Serve,
-    document,
-    mentions,
-    question,
-)
+from conftest import JudgeWith, Project, Serve, document, mentions, question
 from groq_server import score_reply
 
 SHEET, RESULTS = "dev_labels.csv", "dev_evaluation.json"

@@ -41,10 +41,7 @@ def four(project: Project, judge_with: JudgeWith) -> Project:
 
 
 def override(
-    project: Project,
-    *rows: str,
-    first_column: str = "system",
-    columns: str = "question_id,score,reason",
+    project: Project, *rows: str, first_column: str = "system", columns: str = "question_id,score,reason"
 ) -> None:
     project.write(FILE, add_answer_ids(project, "\n".join([f"{first_column},{columns}", *rows])))
 

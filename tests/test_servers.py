@@ -88,11 +88,7 @@ SCHEMA, JSON_MODE = "json_schema", "json_object"
     "refused, sent, notes",
     {
         "takes schemas": ((), [SCHEMA, SCHEMA], []),
-        "knows JSON mode": (
-            (SCHEMA,),
-            [SCHEMA, JSON_MODE, JSON_MODE],
-            ["json_schema: json_object is used."],
-        ),
+        "knows JSON mode": ((SCHEMA,), [SCHEMA, JSON_MODE, JSON_MODE], ["json_schema: json_object is used."]),
         "has no response_format": (
             (SCHEMA, JSON_MODE),
             [SCHEMA, JSON_MODE, "none", "none"],
@@ -154,12 +150,7 @@ REFUSALS = {  # a parameter -> the refusal of a service that does not take it
 @table("parameter, refusal", REFUSALS)
 @table("prefix", {"Groq's API": "/openai/v1", "another API": "/v1"})
 def test_a_parameter_that_is_refused_is_left_out(
-    small: Project,
-    serve: Serve,
-    monkeypatch: pytest.MonkeyPatch,
-    parameter: str,
-    refusal: Reply,
-    prefix: str,
+    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, parameter: str, refusal: Reply, prefix: str
 ) -> None:
     """It is said once, and in the results, whichever run has asked; the journal's keys stay."""
     small.predictions("strong", {"q001": {"answer": "A temperature."}, "q002": {"answer": "Linseed oil."}})

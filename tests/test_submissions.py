@@ -673,10 +673,7 @@ def test_a_submission_has_at_most_ten_systems(course: Project) -> None:
     course.submission("in/bob", own=CORRECT)
     outcome = course.run("dev", "--submissions", "in/*")
     reason = "15 systems, more than 10: choose with --systems"
-    assert leaderboard(course, "submission", "reason") == [
-        ("bob", ""),
-        ("ann", f"Not graded: {reason}"),
-    ]
+    assert leaderboard(course, "submission", "reason") == [("bob", ""), ("ann", f"Not graded: {reason}")]
     assert (outcome.code, f"in/ann: {reason}" in outcome.err) == (3, True)
     course.run("dev", "--submissions", "in/ann", "in/bob", "--systems", *names)
     assert list(course.read(f"dev_graded/ann/{RESULTS}")) == names

@@ -246,10 +246,7 @@ WARNINGS: dict[str, tuple[Files, str, str, int, str]] = {
             "q002: answer: Expected str, got array",
         ),
     ),
-    "all answers the same": (
-        three(answer="No."),
-        *(STRONG, "all answers are the same", 3, "q001"),
-    ),
+    "all answers the same": (three(answer="No."), *(STRONG, "all answers are the same", 3, "q001")),
 }
 
 
