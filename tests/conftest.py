@@ -6,6 +6,7 @@ import csv
 import difflib
 import gc
 import hashlib
+import io
 import itertools
 import json
 import os
@@ -49,6 +50,13 @@ SEAMS = (
     "compute_difference_interval",
 )
 
+SUMMARY_CRITERIA = (
+    "criterion_1_claim_relevance",
+    "criterion_2_perspective_claim_alignment",
+    "criterion_3_perspective_distinctness",
+    "criterion_4_coverage_of_core_arguments",
+    "criterion_5_factual_grounding",
+)
 README = Path(__file__).resolve().parent.parent / "README.md"
 REFERENCE_NUMBERS = Path(__file__).with_name("reference_numbers.json")
 KEY = "gsk_loopback0123456789"
@@ -240,6 +248,11 @@ class Project:
     def read(self, name: str) -> Any:
         """Return the content of a JSON file."""
         return json.loads((self.folder / name).read_bytes())
+
+    def table(self, name: str) -> list[dict[str, str]]:
+        """Return the rows of a CSV file as a spreadsheet reads them."""
+        text = (self.folder / name).read_bytes().decode("utf-8-sig")
+        return list(csv.DictReader(io.StringIO(text, newline="")))
 
     def questions(self, *rows: Mapping[str, Any], split: str = "dev") -> None:
         self.write(f"NLP Project Data/{split}_final_jsonl.txt", json_lines(*rows))

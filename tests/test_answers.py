@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import sys
@@ -623,7 +621,7 @@ def test_hostile_texts_in_prompt_console_results_and_reports(project: Project, s
     files = project.files()
     assert rb"| a\|b \<b\>\\x1b[31m | a | 1 | 0.000 |" in files["a_answers.md"]
     assert not re.search(rb"<script>(ask|alert|why)", files["a_answers.html"])
-    [row] = csv.DictReader(io.StringIO(files["a_answers.csv"].decode("utf-8-sig"), newline=""))
+    [row] = project.table("a_answers.csv")
     cells = {"id": "'=cmd|<i>", "configuration": "a", "correct": "False", "llm_judge": "0.0"}
     assert row.items() >= cells.items()
     assert row["prediction"].startswith("'=cmd|'x'!A1\n[")

@@ -22,6 +22,7 @@ from conftest import (
     FIRST_SEED,
     GPT_OSS,
     LLAMA,
+    SUMMARY_CRITERIA,
     Outcome,
     Project,
     Serve,
@@ -35,13 +36,6 @@ from groq_server import Call, Reply, completion
 
 STORED: dict[str, Any] = json.loads(Path(__file__).with_name("journal_keys.json").read_bytes())
 
-CRITERIA = (
-    "criterion_1_claim_relevance",
-    "criterion_2_perspective_claim_alignment",
-    "criterion_3_perspective_distinctness",
-    "criterion_4_coverage_of_core_arguments",
-    "criterion_5_factual_grounding",
-)
 REPLIES: dict[str, dict[str, Any]] = {  # by prompt
     "rubric": {"rationale": "Right.", "score": 4},
     "support": {"rationale": "Right.", "score": 4, "support": "full"},  # is asked with the rubric
@@ -52,7 +46,10 @@ REPLIES: dict[str, dict[str, Any]] = {  # by prompt
         "reasoning": "Good.",
         **dict.fromkeys(("correctness", "helpfulness", "faithfulness", "fluency", "overall"), 4),
     },
-    "summary": {"explanations": dict.fromkeys(CRITERIA, "Yes."), "scores": dict.fromkeys(CRITERIA, 2)},
+    "summary": {
+        "explanations": dict.fromkeys(SUMMARY_CRITERIA, "Yes."),
+        "scores": dict.fromkeys(SUMMARY_CRITERIA, 2),
+    },
     "answer": {"answer": "It burned oil."},
     "cited answer": {"told": True, "answer": "It burned oil.", "sentences": ["D1.S1"]},
     "draft": {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +14,7 @@ from conftest import (
     FIRST_SEED,
     JUDGE,
     SCALE,
+    SUMMARY_CRITERIA,
     JudgeWith,
     Project,
     Serve,
@@ -32,13 +31,6 @@ from conftest import (
 from groq_server import Call, Reply, completion, score_reply
 
 THRICE = ("dev", "--repeats", "3")
-SUMMARY_CRITERIA = (
-    "criterion_1_claim_relevance",
-    "criterion_2_perspective_claim_alignment",
-    "criterion_3_perspective_distinctness",
-    "criterion_4_coverage_of_core_arguments",
-    "criterion_5_factual_grounding",
-)
 
 
 def repeat_of(call: Call) -> int:
@@ -49,13 +41,6 @@ def repeat_of(call: Call) -> int:
 def by_turns(*scores: int) -> Callable[[Call], Reply]:
     """Give these scores by turns, each time that something is asked again the next one."""
     return lambda call: score_reply(scores[repeat_of(call)], f"Worth {scores[repeat_of(call)]}.")
-
-
-def rows_of_csv(project: Project, name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(project.files()[name].decode("utf-8-sig"))))
-
-
-# ------------------------------------------------------------------ Repeats
 
 
 def test_the_score_is_the_mean_and_the_reason_that_of_the_score_nearest_to_it(
@@ -71,7 +56,7 @@ def test_the_score_is_the_mean_and_the_reason_that_of_the_score_nearest_to_it(
     assert (row["answer_repeats"], row["answer_rationale"]) == ([5, 3, 5], "Worth 5.")
     block = judge_block(outcome)
     assert (block["repeats"], block["usage"]["judgements"]) == (3, 6)
-    [row, _] = rows_of_csv(small, "dev_evaluation.csv")
+    [row, _] = small.table("dev_evaluation.csv")
     assert (row["answer_score_raw"], row["answer_repeats"]) == ("4.33333", "5, 3, 5")
     page = small.files()["dev_evaluation.html"].decode()
     assert "5, 3, 5" in page
@@ -190,7 +175,7 @@ def test_a_verdict_is_a_mean_above_one_half(
     if len(words) > 1:
         assert row["llm_judge_repeats"] == [int(word == "yes") for word in words]
         shown = ", ".join(str(int(word == "yes")) for word in words)
-        assert rows_of_csv(project, "log_answers.csv")[0]["llm_judge_repeats"] == shown
+        assert project.table("log_answers.csv")[0]["llm_judge_repeats"] == shown
 
 
 def test_criteria_of_ones_own_and_the_support_are_repeated(small: Project, serve: Serve) -> None:
@@ -246,12 +231,9 @@ def test_a_late_student_is_judged_as_often_as_the_class(small: Project, serve: S
     small.submission("in/zoe", final={**strong, "q002": {"answer": "It snows."}})
     outcome = small.run(*command)
     assert (outcome.code, len(server.calls)) == (0, 9)
-    rows = {row["submission"]: row["avg_answer_score"] for row in rows_of_csv(small, "dev_grades.csv")}
+    rows = {row["submission"]: row["avg_answer_score"] for row in small.table("dev_grades.csv")}
     assert rows == {"ann": "4.0", "zoe": "4.0"}
     assert "3, 4, 5" in small.files()["dev_graded/zoe/dev_evaluation.html"].decode()
-
-
-# ------------------------------------------------------------------ Provenance
 
 
 def origin_of(title: str, block: Mapping[str, Any], repeats: int = 3) -> str:
@@ -271,7 +253,7 @@ def test_a_line_under_each_table_says_what_scores_rest_on(small: Project, serve:
     assert set(lines) <= set(outcome.out.splitlines())
     page = small.files()["dev_evaluation.html"].decode().replace("<wbr>", "")
     assert all(line in page for line in lines)
-    origins = {row["system"]: row["provenance"] for row in rows_of_csv(small, "dev_evaluation.csv")}
+    origins = {row["system"]: row["provenance"] for row in small.table("dev_evaluation.csv")}
     assert origins == {"simple": "", "strong": "; ".join(lines)}
     outcome = small.run("dev", *options, "--submissions", "in/ann")
     assert set(lines) <= set(outcome.out.splitlines())
@@ -282,12 +264,12 @@ def test_provenance_of_answers(project: Project, serve: Serve) -> None:
     project.write("log.json", ROWS)
     command = ("answers", "log.json", "--report", "csv")
     assert "|judge:" not in project.run(*command, "--out", "exact").out
-    assert {row["provenance"] for row in rows_of_csv(project, "exact/log_answers.csv")} == {""}
+    assert {row["provenance"] for row in project.table("exact/log_answers.csv")} == {""}
     outcome = project.run(*command, "--method", "llm_judge", "--repeats", "2", "--out", "judged")
     results = project.read("judged/log_answers.json")
     block = {"judge_model": JUDGE, "prompt_hash": results["setup"]["prompt_hash"]}
     assert origin_of("llm_judge", block, 2) in outcome.out.splitlines()
-    assert {row["provenance"] for row in rows_of_csv(project, "judged/log_answers.csv")} == {
+    assert {row["provenance"] for row in project.table("judged/log_answers.csv")} == {
         origin_of("llm_judge", block, 2)
     }
 
@@ -309,9 +291,6 @@ def test_a_mean_halfway_between_two_levels_is_the_upper_one(
     assert f"<dd>{mean} ({repeats[0]}, {repeats[1]}): Worth " in page
     given = re.findall(r"<b>(\d)</b> level \d <span class=\"badge level\d\">given to strong", page)
     assert int(given[0]) == level
-
-
-# ------------------------------------------------------------------ From Python
 
 
 def test_from_python_models_and_functions_are_asked_several_times(small: Project, serve: Serve) -> None:

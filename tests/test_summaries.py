@@ -22,6 +22,7 @@ from conftest import (
     pasted,
     table,
 )
+from conftest import SUMMARY_CRITERIA as NAMES
 from groq_server import Call, Reply, completion
 
 OFFLINE = "results/offline-summaries-JSON-enforced/results-5-offline-0.json"
@@ -32,13 +33,6 @@ WEB = "data/valid-web/valid-web-5.json"
 METRICS = "results/evaluation/web-metrics/web_metrics_results.json"
 JOURNAL = "summary_judgements.jsonl"  # in the output folder
 
-NAMES = [
-    "criterion_1_claim_relevance",
-    "criterion_2_perspective_claim_alignment",
-    "criterion_3_perspective_distinctness",
-    "criterion_4_coverage_of_core_arguments",
-    "criterion_5_factual_grounding",
-]
 TOTAL = "total_score"
 NO_GOLD = "no gold summary has this query as its title"
 

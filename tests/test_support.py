@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from typing import Any
 
@@ -209,7 +207,7 @@ def test_reports_and_leaderboard(three: Project, serve: Serve) -> None:
     assert "| own | " in files["dev_evaluation.md"].decode()
     three.submission("in/ann", own=three.read("dev_own_output.json"))
     three.run(*SUPPORT, "--submissions", "in/ann", "--report", "html")
-    [row] = csv.DictReader(io.StringIO(three.files()["dev_grades.csv"].decode("utf-8-sig")))
+    [row] = three.table("dev_grades.csv")
     assert row["avg_support"] == "0.5"
     page = three.files()["dev_graded/ann/dev_evaluation.html"].decode()
     assert ">Support</th>" in page.partition("Your grade: ")[2].partition("How to appeal")[0]
