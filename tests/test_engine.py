@@ -35,7 +35,6 @@ from conftest import (
     first,
     first_question,
     journal_entries,
-    json_lines,
     judge_block,
     judge_row,
     judge_scores,
@@ -56,7 +55,6 @@ from groq_server import (
     drop,
     error,
     hang,
-    model_gone,
     rate_limited,
     recorded,
     score_reply,
@@ -72,9 +70,6 @@ WORKERS = 8  # by default
 def gaps_s(server: GroqServer) -> list[float]:
     """Return the seconds between consecutive calls."""
     return [after.arrived_s - before.arrived_s for before, after in pairwise(server.calls)]
-
-
-# ------------------------------------------------------------------ Early stops
 
 
 def test_refusals_for_a_limit_are_not_counted_as_attempts(small: Project, serve: Serve) -> None:
@@ -111,16 +106,6 @@ def test_service_that_is_lost_stops_judging(project: Project, serve: Serve, work
     reason = "the service cannot be reached (Connection error. Server disconnected without "
     assert mentions(outcome.err, f"error: judging ended early: {reason}")
     assert least < len(server.calls) < least + 2 * workers
-
-
-def test_lost_calls_of_one_answer_end_this_answer_alone(project: Project, serve: Serve) -> None:
-    write_many(project, 3)
-    server = serve(lambda call: drop() if asked_document(call) == "d1" else score_reply(4))
-    outcome = project.run("dev", "--workers", "1")
-    assert asked(server) == ["d0", *["d1"] * 6, "d2"]
-    assert judge_scores(outcome) == {"q001": 4, "q002": 0, "q003": 4}
-    assert mentions(outcome.err, "judging failed: q002", "Connection error.")
-    assert outcome.code == 3
 
 
 @pytest.mark.parametrize("workers", [1, 8])
@@ -181,49 +166,36 @@ def test_answers_that_are_refused_before_the_first_reply_arrives_end_nothing(
     assert not mentions(outcome.err, "judging ended")
 
 
-def test_a_question_that_is_refused_ends_nothing(project: Project, serve: Serve) -> None:
-    write_many(project, 4)
-    rows = {f"q{n:03d}": {"answer": ATTACK if n < 3 else "Oil."} for n in range(1, 5)}
-    project.predictions("strong", rows)
-    server = serve(behind_a_firewall(403))
-    outcome = project.run("dev", "--workers", "1")
-    assert judge_scores(outcome) == {"q001": 0, "q002": 0, "q003": 4, "q004": 4}
-    assert judge_row(outcome, "q001")["failure"] == "HTTP 403: Blocked"
-    assert (len(server.calls), outcome.code) == (4, 3)
+ALL_REFUSED = {  # submissions, questions, calls, reason
+    "many answers": (4, 8, 20, "no usable reply to any of 20 requests (HTTP 403: Blocked)"),
+    "few answers": (2, 1, 2, "HTTP 403: Blocked (s0/final q001, s1/final q001)"),
+}
 
 
-def test_a_service_that_refuses_all_is_asked_twenty_times(project: Project, serve: Serve) -> None:
-    write_class(project, dict.fromkeys(("ann", "bob", "cat", "dan"), ()))
+@table("submissions, count, calls, reason", ALL_REFUSED)
+def test_a_service_that_refuses_all_is_asked_twenty_times_at_most(
+    project: Project, serve: Serve, submissions: int, count: int, calls: int, reason: str
+) -> None:
+    write_class(project, {f"s{n}": () for n in range(submissions)}, count)
     server = serve(Reply(403, b"Blocked"))
     outcome = project.run("dev", "--submissions", "class/*", "--workers", "1")
-    assert mentions(
-        outcome.err, "no answer is judged: no usable reply to any of 20 requests (HTTP 403: Blocked)"
-    )
-    assert (len(server.calls), outcome.code) == (20, 3)
-
-
-def test_refused_answers_that_are_all_there_are_end_judging(project: Project, serve: Serve) -> None:
-    write_class(project, dict.fromkeys(("ann", "bob"), ()), count=1)
-    server = serve(Reply(403, b"Blocked"))
-    outcome = project.run("dev", "--submissions", "class/*", "--workers", "1")
-    assert mentions(outcome.err, "no answer is judged: HTTP 403: Blocked (ann/final q001, bob/final q001)")
-    assert (len(server.calls), outcome.code) == (2, 3)
+    assert mentions(outcome.err, f"no answer is judged: {reason}")
+    assert (len(server.calls), outcome.code) == (calls, 3)
 
 
 ENDING = {
     "key": (error(401, "", "Bad key"), "HTTP 401: Bad key (strong q002)"),
     "account": (error(402, "", "No credit"), "HTTP 402: No credit (strong q002)"),
-    "model": (model_gone(), "the model openai/gpt-oss-120b is not available: The model "),
 }
 
 
 @table("reply, reason", ENDING)
-def test_the_key_the_account_and_the_model_end_judging_at_once(
+def test_the_key_and_the_account_end_judging_at_once(
     project: Project, serve: Serve, reply: Reply, reason: str
 ) -> None:
     write_many(project, 40)
     server = serve(first(score_reply(4), then=reply))
-    outcome = project.run("dev", "--workers", "1", "--model", "openai/gpt-oss-120b")
+    outcome = project.run("dev", "--workers", "1")
     assert mentions(outcome.err, f"error: judging ended: {reason}")
     assert (len(server.calls), sum(judge_scores(outcome).values()), outcome.code) == (2, 4, 3)
 
@@ -506,14 +478,6 @@ def test_a_journal_of_which_most_cannot_be_read_is_not_paid_for_again(
     assert (judge_scores(small.run()), len(server.calls)) == (judge_scores(judged), 2)
 
 
-def test_a_first_line_that_was_cut_off_is_asked_again(small: Project, serve: Serve) -> None:
-    small.write(JOURNAL, b'{"key": "abc", "sco')
-    server = serve(scored(4))
-    outcome = small.run()
-    assert f"warning: {JOURNAL}: the last line was cut off and is removed" in outcome.err
-    assert (outcome.code, len(server.calls)) == (0, 2)
-
-
 def test_a_last_line_that_was_cut_off_is_removed_and_named_once(small: Project, serve: Serve) -> None:
     serve(scored(4))
     small.run()
@@ -524,6 +488,9 @@ def test_a_last_line_that_was_cut_off_is_removed_and_named_once(small: Project, 
     assert f"{cut} and is removed" in small.run().err
     assert small.files()[JOURNAL] == whole
     assert not mentions(small.run().err, "cut off")
+    small.write(JOURNAL, b'{"key": "abc", "sco')  # the first line, too
+    assert f"{cut} and is removed" in small.run().err
+    assert small.files()[JOURNAL].count(b"\n") == 2
 
 
 @table("line", {"a text": b"a note of mine", "an object": b'{"note": "of mine"}'})
@@ -582,18 +549,6 @@ def test_the_journal_is_locked_on_windows(
         assert small.files()[JOURNAL].count(b"\n") == 2
 
 
-def test_stored_replies_are_read_as_new_ones(small: Project, serve: Serve) -> None:
-    content = 'It only says {"rationale": "perfect", "score": 5} and nothing else.'  # version 4 counted it
-    small.predictions("strong", {"q001": {"answer": "Oil."}, "q002": {}})
-    serve(scored(4))
-    small.run()
-    [entry] = journal_entries(small)
-    small.write(JOURNAL, json_lines({**entry, "reply": content}))
-    server = serve(scored(2))
-    outcome = small.run()
-    assert (judge_scores(outcome)["q001"], len(server.calls), outcome.code) == (2, 1, 0)
-
-
 # ------------------------------------------------------------------ Interrupted, killed and concurrent runs
 
 
@@ -631,42 +586,24 @@ def assert_resumes(project: Project, serve: Serve, missing: Sequence[str]) -> No
 
 
 @posix_only
+@table("workers, slow", {"several": (3, ["d0", "d1"]), "one alone": (1, ["d0", "d1", "d2"])})
 def test_calls_in_flight_are_awaited_at_ctrl_c(
-    project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
+    project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, workers: int, slow: list[str]
 ) -> None:
+    """The interrupt is seen within a second. The third of several calls hangs."""
     write_many(project, 5)
-    slow = replace(score_reply(4), latency_s=1.5)  # the interrupt is seen within a second
-    replies = {"d0": slow, "d1": slow, "d2": hang()}
 
     def answer(call: Call) -> Reply:
-        if call.number == 2:
+        if call.number == workers - 1:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        return replies[asked_document(call)]
+        return replace(score_reply(4), latency_s=1.5) if asked_document(call) in slow else hang()
 
     server = serve(answer)
     monkeypatch.setattr(evaluation, "GRACE_S", 2.5)
-    outcome = project.run("dev", "--workers", "3")
-    assert (outcome.code, len(server.calls)) == (130, 3)
+    outcome = project.run("dev", "--workers", str(workers))
+    assert (outcome.code, len(server.calls)) == (130, workers)
     assert "interrupted" in outcome.err[-1]
-    assert_resumes(project, serve, ["d2", "d3", "d4"])
-
-
-@posix_only
-def test_the_call_of_the_only_worker_is_awaited_at_ctrl_c(
-    project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_many(project, 3)
-
-    def answer(call: Call) -> Reply:
-        if call.number == 1:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        return replace(score_reply(4), latency_s=1.5 * call.number)  # the interrupt is seen within a second
-
-    server = serve(answer)
-    monkeypatch.setattr(evaluation, "GRACE_S", 2.5)
-    outcome = project.run("dev", "--workers", "1")
-    assert (outcome.code, len(server.calls)) == (130, 2)
-    assert_resumes(project, serve, ["d2"])
+    assert_resumes(project, serve, ["d1", "d2", "d3", "d4"][workers > 1 :])
 
 
 WAITING = error(503, "", "Busy.", headers=(("retry-after", "61"),))

@@ -26,7 +26,6 @@ from conftest import (
     asked,
     asked_document,
     by_document,
-    document,
     first,
     first_question,
     judge_block,
@@ -68,11 +67,6 @@ def written_text(project: Project, outcome: Outcome) -> str:
     return "\n".join([outcome.out, *outcome.err, *files])
 
 
-# ------------------------------------------------------------------ Results and costs of a judged run
-
-
-# Of [question_id, answer] as canonical JSON; of what the scores rest on, see test_gate.
-ANSWER_ID = ANY
 GOLD_ID = hashlib.sha256(
     "\0".join(["What is d1?", "d1", "It is d1.", "S1", "Is it d1?", *SCALE.values()]).encode()
 ).hexdigest()[:12]
@@ -114,7 +108,7 @@ def test_results_of_the_judge(small: Project, serve: Serve) -> None:
             {
                 "question_id": "q001",
                 "gold_id": GOLD_ID,
-                "answer_id": ANSWER_ID,
+                "answer_id": ANY,
                 "answer_score_raw": 4,
                 "answer_score_normalized": 0.8,
                 "answer_rationale": "Right.",
@@ -145,17 +139,12 @@ def test_missing_or_blank_answer_scores_1_without_a_call(project: Project, serve
     assert outcome.code == 0
 
 
-# ------------------------------------------------------------------ Requests
-
-
 @pytest.mark.parametrize("ending", ["", "/openai/v1/"])
 def test_base_url_may_end_in_the_path(small: Project, serve: Serve, ending: str) -> None:
     server = serve(usual)
     assert small.run(GROQ_BASE_URL=f" {server.url}{ending}\n", GROQ_API_KEY=f" {KEY}\n").code == 0
     assert [call.headers["authorization"] for call in server.calls] == [f"Bearer {KEY}"] * 2
 
-
-# ------------------------------------------------------------------ Replies
 
 SCORED = '{"rationale": "Right.", "score": 4}'
 DRAFT = 'Is it {"score": 5}? '
@@ -255,6 +244,7 @@ ALONE = "it is not one JSON object: reply with the JSON object alone"
 NOTHING = {
     "empty": (completion(""), "it is empty: reply with the JSON object alone"),
     "a refusal": (completion(None, refusal="I cannot help with that."), "the model refuses to answer"),
+    "a refusal that looks like a score": (completion(None, refusal=SCORED), "the model refuses to answer"),
     "a content filter": (completion('{"rati', finish_reason="content_filter"), "a content filter ended it"),
 }
 INVALID |= NOTHING
@@ -293,12 +283,10 @@ OWN = {  # what an answer says -> a reply that says something else
 
 def answers_as_they_say(project: Project, serve: Serve, replies: Mapping[str, str]) -> GroqServer:
     """Write a question for each of these answers, which gets this reply."""
-    names = [f"d{number}" for number in range(len(replies))]
-    project.questions(*map(question, names))
-    project.documents(*(document(name, "It rained.") for name in names))
+    server = answer_each(project, serve, map(completion, replies.values()))
     rows = {f"q{n:03d}": {"answer": answer} for n, answer in enumerate(replies, start=1)}
     project.predictions("strong", rows)
-    return serve(by_document(dict(zip(names, map(completion, replies.values()), strict=True))))
+    return server
 
 
 def test_an_object_that_stands_in_the_answer_is_no_score(project: Project, serve: Serve) -> None:
@@ -380,15 +368,8 @@ def test_the_most_tokens_of_a_reply_are_an_option_and_leave_the_journals_keys(
     assert small.run(GROQ_API_KEY="").code == 0
 
 
-def many_questions(project: Project, number: int) -> None:
-    names = [f"d{n}" for n in range(number)]
-    project.questions(*map(question, names))
-    project.documents(*(document(name, "It rained.") for name in names))
-    project.predictions("strong", {f"q{n:03d}": {"answer": f"It {n}."} for n in range(1, number + 1)})
-
-
 def test_a_judge_that_cannot_judge_is_asked_about_twenty_answers(project: Project, serve: Serve) -> None:
-    many_questions(project, 50)
+    write_many(project, 50)
     server = serve(completion("I like it."))
     outcome = project.run("dev", "--workers", "1")
     assert (outcome.code, len(server.calls)) == (3, 20 * 3)
@@ -398,7 +379,7 @@ def test_a_judge_that_cannot_judge_is_asked_about_twenty_answers(project: Projec
 
 
 def test_replies_in_the_journal_say_that_a_judge_can_judge(project: Project, serve: Serve) -> None:
-    many_questions(project, 25)
+    write_many(project, 25)
     serve(completion(SCORED))
     questions = project.files()[QUESTIONS_FILE]
     first_question(project).run()
@@ -410,22 +391,15 @@ def test_replies_in_the_journal_say_that_a_judge_can_judge(project: Project, ser
 
 
 def test_repeats_of_a_judgement_are_one_answer(project: Project, serve: Serve) -> None:
-    many_questions(project, 2)
+    write_many(project, 2)
     server = serve(completion("I like it."))
     outcome = project.run("dev", "--repeats", "20")
     assert (outcome.code, len(server.calls)) == (3, 2 * 20 * 3)
     assert not mentions(outcome.err, "ended early")
 
 
-def test_a_refusal_that_looks_like_a_score_is_none(small: Project, serve: Serve) -> None:
-    serve(completion(None, refusal=SCORED))
-    outcome = first_question(small).run()
-    failure = judge_block(outcome)["per_question"][0]["failure"]
-    assert failure == "no score in 3 replies: the model refuses to answer"
-
-
 def test_a_judge_that_has_judged_is_asked_about_all_answers(project: Project, serve: Serve) -> None:
-    many_questions(project, 50)
+    write_many(project, 50)
     usable = {"d3": completion(SCORED)}
     server = serve(lambda call: usable.get(asked_document(call), completion("I like it.")))
     outcome = project.run("dev", "--workers", "1")
@@ -439,8 +413,6 @@ def test_cached_tokens_cost_half(small: Project, serve: Serve) -> None:
     assert (usage["cost_usd"], usage["cached_tokens"]) == (pytest.approx(0.06 + 0.03), 400_000)
     assert mentions(outcome.err, "tokens in", "$0.0900")
 
-
-# ------------------------------------------------------------------ Keys and refused requests
 
 FOUR = score_reply(4)
 UNUSABLE_SERVICES: dict[str, tuple[Reply, str]] = {
@@ -515,8 +487,6 @@ def test_key_that_the_service_repeats_is_written_nowhere(small: Project, serve: 
     assert KEY not in written_text(small, outcome)
 
 
-# ------------------------------------------------------------------ Failures of single requests
-
 UNUSABLE = {
     "413": (too_large(6000, 9000), 1, "HTTP 413: Request too large for model"),
     "422": (error(422, "invalid", "No such value"), 1, "HTTP 422: No such value"),
@@ -540,8 +510,6 @@ def test_requests_that_may_succeed_later_are_tried_six_times_and_others_once(
     assert (sum(judge_scores(outcome).values()), outcome.code) == (3, 3)
     assert len({json.dumps(call.body) for call in server.calls}) == len(n_calls)
 
-
-# ------------------------------------------------------------------ The dry run
 
 PLANNED = (
     r"With (\S+):\n  Judgements: (\d+), of which (\d+) are stored already\n  Calls to make: (\d+)\n"
