@@ -478,9 +478,7 @@ BLANK = {
 
 
 @table("file, content, columns", BLANK)
-def test_answers_that_are_all_blank_are_graded(
-    project: Project, file: str, content: object, columns: list[str]
-) -> None:
+def test_blank_answers_are_graded(project: Project, file: str, content: object, columns: list[str]) -> None:
     """The system was down: that is no mistake in the file."""
     project.write(file, content)
     outcome = project.run("answers", file, *(["--columns", *columns] if columns else []))
@@ -751,8 +749,6 @@ def test_bleu(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mentions(printed, "tokens: 13a, of Korean by white space")
     assert mentions(printed, "install", "kiwipiepy")
 
-
-# ------------------------------------------------------------------ Similarity
 
 DIRECTIONS = {"east": (2, 0), "north": (0, 3), "west": (-1, 0), "between": (3, 4), "nowhere": (0, 0)}
 SIMILARITIES = {

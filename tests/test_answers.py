@@ -191,8 +191,6 @@ def test_a_split(small: Project) -> None:
     assert means(small, "dev_simple_output") == {"exact": 0, "keyword": 0}  # blank answers are never right
 
 
-# ------------------------------------------------------------------ Protocols of the judge
-
 FIVE = rows("Oil.", "fat of whales", "gas", "", "the oil of whales", context="Lamps burned oil.")
 for row in FIVE:
     row["expected_options"] = ["whale oil"]
@@ -242,20 +240,6 @@ def test_verdicts(project: Project, serve: Serve, methods: list[str]) -> None:
     assert {name: results(project)[name] for name in counts} == counts
     assert means(project)["llm_judge"] == 0.6
     assert mentions(outcome.out.splitlines(), "a: 3 of 5 correct", "1 exact", "3 judged (2 of them approved)")
-
-
-def test_a_judge_without_usable_replies_has_not_judged(lamps: Project, serve: Serve) -> None:
-    serve(completion("no idea"))
-    outcome = lamps.run("answers", "a.json", "--method", "llm_judge")
-    content = results(lamps)
-    assert content["llm_judged"] == {"count": 0, "rate": 0.0, "approval_rate": None}
-    counts = [content[name] for name in ("approved", "rejected", "no_llm_fallback_count")]
-    assert counts == [0, 0, len(content["failed"])]
-    assert column(lamps, "decision_method") == ["exact", "no_llm", "no_llm", "exact"]
-    assert mentions(
-        outcome.out.splitlines(), f"0 judged (0 of them approved), {len(content['failed'])} not judged"
-    )
-    assert outcome.code == 3
 
 
 def test_a_judges_row_has_the_verdict_of_that_judge_or_none(project: Project, serve: Serve) -> None:
@@ -328,9 +312,7 @@ REFUSED = {
 
 
 @table("protocol, reply, complaint", REFUSED)
-def test_a_refused_reply_is_asked_for_again(
-    project: Project, serve: Serve, protocol: str, reply: Reply, complaint: str
-) -> None:
+def test_a_refused_reply(project: Project, serve: Serve, protocol: str, reply: Reply, complaint: str) -> None:
     project.write("a.json", rows("fat"))
     server = serve(first(reply, then=BEST_REPLY[protocol]))
     assert project.run("answers", "a.json", *JUDGED, "--protocol", protocol).code == 0
@@ -370,7 +352,7 @@ def test_if_the_judge_is_unavailable_the_other_methods_are_written(lamps: Projec
 
 
 @pytest.mark.parametrize("protocol", ["verdict", "quality"])
-def test_a_failed_judgement_is_no_score_and_is_asked_for_again(
+def test_a_failed_judgement_is_no_score_and_asked_again(
     project: Project, serve: Serve, protocol: str
 ) -> None:
     """The mean is of the judged answers. The system has no rank and no verdict, and no threshold applies."""
@@ -379,10 +361,8 @@ def test_a_failed_judgement_is_no_score_and_is_asked_for_again(
     serve(by_answer({"fat": BEST_REPLY[protocol], "gas": UNUSABLE}))
     command = ("answers", "a.json", "b.json", *JUDGED, "--protocol", protocol)
     outcome = project.run(*command)
-    assert (
-        outcome.code,
-        mentions(outcome.err, "warning: a", "judgements missing, without a score", "2"),
-    ) == (3, True)
+    assert outcome.code == 3
+    assert mentions(outcome.err, "warning: a", "judgements missing, without a score", "2")
     assert mentions(outcome.out.splitlines(), "a:", "judgements missing", "1")
     assert [line.split()[:2] for line in outcome.out.splitlines()[6:8]] == [["1", "b"], ["n/a", "a"]]
     assert {row["verdict"] for row in results(project)["comparison"]} == {"judgements missing"}
@@ -391,6 +371,9 @@ def test_a_failed_judgement_is_no_score_and_is_asked_for_again(
     assert results(project)["measures"]["llm_judge"]["n"] == 1
     if protocol == "verdict":
         assert [results(project)[key] for key in ("correct", "total_evaluated", "accuracy")] == [1, 1, 1.0]
+        judged = {"count": 1, "rate": 0.5, "approval_rate": 1.0}
+        assert (results(project)["llm_judged"], results(project)["no_llm_fallback_count"]) == (judged, 1)
+        assert mentions(outcome.out.splitlines(), "1 judged (1 of them approved), 1 not judged")
     assert results(project)["failed"] == ["2"]
     assert [failure is None for failure in column(project, "failure")] == [True, False]
     assert column(project, "correct") == [protocol == "verdict" or None, None]
@@ -424,9 +407,6 @@ def test_other_files_are_not_overwritten(lamps: Project) -> None:
     [problem] = assert_refused(lamps, "answers", "a.json", "a.jsonl")
     path = lamps.folder / "a_answers.json"
     assert problem == f"error: {path} would be written twice, or over a file that is read: rename one"
-
-
-# ------------------------------------------------------------------ Several configurations
 
 
 def test_configurations_are_ranked_and_compared(three: Project) -> None:
@@ -535,9 +515,6 @@ def test_files_with_different_questions_are_not_ranked_silently(project: Project
     assert outcome.err == []
 
 
-# ------------------------------------------------------------------ Bad input and usage
-
-
 def test_a_split_with_a_file_that_cannot_be_read(small: Project) -> None:
     small.predictions("own", {"q001": {"answer": "It is d1."}})
     small.write("dev_strong_output.json", '{"q001": {}')
@@ -627,9 +604,6 @@ def test_hostile_texts_in_prompt_console_results_and_reports(project: Project, s
     assert row["prediction"].startswith("'=cmd|'x'!A1\n[")
 
 
-# ------------------------------------------------------------------ A baseline
-
-
 def eight(n_right: int, n_blank: int = 0) -> list[Row]:
     """Return eight rows, of which the first are right and the last have no answer."""
     answers = [*["oil"] * n_right, *["fat"] * (8 - n_right - n_blank), *[""] * n_blank]
@@ -715,17 +689,15 @@ def test_new_questions_and_changed_gold_are_said(before: Project) -> None:
     assert results(before)["baseline"]["notes"] == [note]
 
 
-def test_what_nobody_judged_has_no_verdict(
-    before: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_nobody_judged_has_no_verdict(before: Project, serve: Serve) -> None:
     """As in CI without a key: neither worse nor better, but exit code 3."""
     before.write("a.json", eight(7))
     serve(verdict("yes"))
     assert before.run("answers", "a.json", *JUDGED, "exact").code == 0
     before.write("before.json", results(before))
-    monkeypatch.delenv("GROQ_API_KEY")
     before.write("a.json", [*eight(6)[:7], *rows("tar")])
-    outcome = before.run(*GATED, *JUDGED, "exact", "--fail-under", "llm_judge=0.9")
+    command = (*GATED, *JUDGED, "exact", "--fail-under", "llm_judge=0.9")
+    outcome = before.run(*command, GROQ_API_KEY="")
     assert (outcome.code, mentions(outcome.err, "worse: ")) == (3, False)
     assert mentions(outcome.err, "--fail-under llm_judge: cannot be compared: not measured for a")
     assert mentions(outcome.err, "not compared with the baseline: llm_judge: not measured now")

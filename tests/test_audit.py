@@ -60,8 +60,6 @@ def flags_of(outcome: Outcome) -> dict[str, list[str]]:
     return {row["question_id"]: row["flags"] for row in judge_block(outcome)["per_question"]}
 
 
-# ------------------------------------------------------------------ Delimiters
-
 SHOWN_AS_IT_IS = "한국어\xa0\u0646\u0639\u0645\u2003e\u0301 ½ \ue000 👩🔬"
 JOINED = "می\u200cسوخت, क्\u200dष, 👩\u200d🔬 and ❤️\u200d🔥"  # Persian, Hindi, and two emoji of several
 SHOWN = {
@@ -84,9 +82,7 @@ SHOWN = {
 }
 
 
-def test_answers_and_references_are_shown_without_delimiters_and_hidden_text(
-    project: Project, serve: Serve
-) -> None:
+def test_texts_are_shown_without_delimiters_and_hidden_characters(project: Project, serve: Serve) -> None:
     hostile, shown_so = SHOWN["end delimiter"]
     ask_about(project, {name: answer for name, (answer, _) in SHOWN.items()}, answer=hostile)
     server = serve(score_reply(3))
@@ -118,8 +114,6 @@ def test_marker_of_a_prompt_occurs_in_none_of_its_texts(project: Project, serve:
         assert prompt.count(markers[-1]) == 4
     assert len(set(markers)) == 3
 
-
-# ------------------------------------------------------------------ Injection flags
 
 SELECTORS = "\ufe05\ufe0f\ufe0e\ufe00"  # bytes can be hidden in a row of them
 HIDDEN = {
@@ -224,7 +218,7 @@ def test_honest_answers_are_not_flagged(project: Project, serve: Serve) -> None:
 
 
 @table("answer, gold", GOLD)
-def test_what_stands_in_the_gold_answer_or_the_question_is_not_flagged(
+def test_what_stands_in_the_gold_is_not_flagged(
     project: Project, serve: Serve, answer: str, gold: str
 ) -> None:
     server = serve(score_reply(5))

@@ -96,7 +96,7 @@ def test_equal_scores_within_a_scale_have_an_interval(seven: Project, judge_with
     assert (block["avg_answer_score"], low, 1 < high < 3) == (1, 1, True)
 
 
-def test_only_a_missing_judgement_takes_an_interval_below_the_lowest_level(
+def test_an_interval_below_the_lowest_level_has_a_missing_judgement(
     seven: Project, judge_with: JudgeWith
 ) -> None:
     seven.questions(*(question(f"d{n}", question=f"Question {n}?") for n in range(7)))
@@ -181,8 +181,6 @@ def test_remark_about_few_documents(seven: Project, systems: list[str], document
     remark = f"No difference can be significant: too few documents ({documents})."
     assert (remark in outcome.out.splitlines()) == few
 
-
-# ------------------------------------------------------------------ What was not submitted is not compared
 
 # Precision of ten documents: 1 against 1/2 five times, 1/2 against 1 once, and 1 against 0 four times. Of the
 # 2^10 sign flips two times seven are as far from 0: all of one sign, or one of the six halves of the other.

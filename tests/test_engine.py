@@ -140,9 +140,7 @@ def write_class(project: Project, attacks: Mapping[str, Sequence[int]], count: i
 
 
 @pytest.mark.parametrize("status", [301, 403, 404, 405])
-def test_answers_of_two_submissions_that_are_refused_end_nothing(
-    project: Project, serve: Serve, status: int
-) -> None:
+def test_refused_answers_of_two_submissions_end_nothing(project: Project, serve: Serve, status: int) -> None:
     write_class(project, {"ann": range(8), "bob": range(8), "cat": [], "dan": []})
     server = serve(behind_a_firewall(status))
     outcome = project.run("dev", "--submissions", "class/*", "--workers", "16")
@@ -154,9 +152,7 @@ def test_answers_of_two_submissions_that_are_refused_end_nothing(
     assert mentions(outcome.err, "ann", f"HTTP {status}: ", "q001")
 
 
-def test_answers_that_are_refused_before_the_first_reply_arrives_end_nothing(
-    project: Project, serve: Serve
-) -> None:
+def test_answers_that_are_refused_before_the_first_reply_end_nothing(project: Project, serve: Serve) -> None:
     """A firewall is faster than a model: the others' answers are on their way."""
     write_class(project, {f"s{n}": [0] if 0 < n < 7 else [] for n in range(9)}, count=1)
     slow = replace(score_reply(4), latency_s=0.3)
@@ -190,7 +186,7 @@ ENDING = {
 
 
 @table("reply, reason", ENDING)
-def test_the_key_and_the_account_end_judging_at_once(
+def test_key_and_account_end_judging_at_once(
     project: Project, serve: Serve, reply: Reply, reason: str
 ) -> None:
     write_many(project, 40)
@@ -222,7 +218,7 @@ LONG_WAITS = {  # refusal, reason; up to 90 s are waited for
 
 
 @table("refusal, reason", LONG_WAITS)
-def test_a_wait_of_more_than_90_s_ends_judging_until_the_next_run(
+def test_more_than_90_s_are_not_waited_for(
     project: Project, serve: Serve, refusal: Reply, reason: str
 ) -> None:
     write_many(project, 4)
@@ -293,9 +289,7 @@ TOKEN_HEADERS = {  # limit, remaining; the least seconds until the second call
 
 
 @table("limit, remaining, least_s", TOKEN_HEADERS)
-def test_limit_of_tokens_is_learned_from_the_headers(
-    small: Project, serve: Serve, limit: str, remaining: str, least_s: float
-) -> None:
+def test_token_headers(small: Project, serve: Serve, limit: str, remaining: str, least_s: float) -> None:
     stated = {"limit-tokens": limit, "remaining-tokens": remaining, "limit-requests": "1"}  # of a day
     headers = tuple((f"x-ratelimit-{name}", value) for name, value in stated.items())
     reply = replace(score_reply(4), headers=(*JSON_TYPE, *headers))
@@ -430,9 +424,7 @@ def test_line_that_is_torn_anywhere_is_repaired(small: Project, serve: Serve) ->
         assert (small.run().code, len(server.calls)) == (0, 1)
 
 
-def test_the_first_reply_counts_and_what_is_damaged_or_impossible_is_asked_again(
-    small: Project, serve: Serve
-) -> None:
+def test_the_first_reply_counts_and_what_is_damaged_is_asked_again(small: Project, serve: Serve) -> None:
     serve(by_document({"d1": scored(4), "d2": scored(2)}))
     small.run("dev", "--workers", "1")
     one, two = small.files()[JOURNAL].splitlines(keepends=True)

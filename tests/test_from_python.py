@@ -16,7 +16,7 @@ import evaluation
 import numpy as np
 import pytest
 
-from conftest import JUDGE, JudgeWith, Project, Serve, mean_interval, posix_only, question, table
+from conftest import JUDGE, JudgeWith, Project, Serve, mean_interval, question, table
 from groq_server import completion, error, score_reply
 
 JOURNAL = "dev_judgements.jsonl"
@@ -175,18 +175,6 @@ def test_function_as_judge(both: Project) -> None:
     assert judged["per_question"][1]["answer_score_raw"] == 4
 
 
-@posix_only
-def test_a_journal_in_use(small: Project, serve: Serve) -> None:
-    import fcntl
-
-    serve(score_reply(4))
-    with open("dev_judgements.jsonl", "ab") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        in_use = "dev_judgements.jsonl is in use by another run: wait until it has ended"
-        with pytest.raises(evaluation.InputError, match=f"^{re.escape(in_use)}$"):
-            evaluation.grade("dev", judge=JUDGE)
-
-
 def test_systems_and_judges_that_are_none(both: Project) -> None:
     with pytest.raises(ValueError, match=r"^systems is empty: name at least one, or leave it out"):
         evaluation.grade("dev", systems=[])
@@ -195,17 +183,12 @@ def test_systems_and_judges_that_are_none(both: Project) -> None:
         evaluation.grade("dev", judge=wrong)
 
 
-@pytest.mark.parametrize("score", [0, 5.01, float("nan"), 1e308, False, "4"])
+@pytest.mark.parametrize("score", [0, 5.01, float("nan"), 1e308, False, "4", 10**400])
 def test_function_that_returns_no_score(both: Project, score: Any) -> None:
-    shown = "0.0" if score is False else repr(score)
+    shown = "0.0" if score is False else repr(score)[:200] if score != 10**400 else "1000"
     problem = f"<lambda>: strong, q001: expected a number from 1 to 5, or None, got {shown}"
-    with pytest.raises(ValueError, match=f"^{re.escape(problem)}$"):
+    with pytest.raises(ValueError, match=f"^{re.escape(problem)}") as raised:
         evaluation.grade("dev", judge=lambda _question, _answer: score)
-
-
-def test_function_that_returns_a_huge_number(both: Project) -> None:
-    with pytest.raises(ValueError, match="q001: expected a number from 1 to 5, or None, got 1000") as raised:
-        evaluation.grade("dev", judge=lambda _question, _answer: 10**400)
     assert len(str(raised.value)) < 300
 
 
@@ -304,8 +287,6 @@ def test_a_judge_that_returns_none_has_not_judged(both: Project) -> None:
     assert (judged["unjudged_questions"], judged["failed_questions"]) == (["q001"], [])
     assert judged["avg_answer_score"] == 2.5
 
-
-# ------------------------------------------------------------------ Free answers
 
 ROWS = [
     {"question": "Who?", "gold": "Ann", "answer": "ann", "cost": 3},

@@ -71,9 +71,7 @@ def bind_socket(path: Path) -> None:
         "a socket": (bind_socket, "not a file"),
     },
 )
-def test_something_else_in_place_of_a_file(
-    small: Project, file: str, make: Callable[[Path], None], what: str
-) -> None:
+def test_what_is_no_file(small: Project, file: str, make: Callable[[Path], None], what: str) -> None:
     (small.folder / file).unlink()
     make(small.folder / file)
     os.chdir(small.folder)

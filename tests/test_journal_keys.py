@@ -225,7 +225,7 @@ def run_stored(project: Project, name: str, *more: str, **environment: str) -> O
 
 
 @table("name", NAMES)
-def test_requests_and_keys_are_those_of_version_2_whose_journal_answers_without_a_key(
+def test_keys_are_those_of_version_2_whose_journal_answers_without_a_key(
     name: str, project: Project, serve: Serve
 ) -> None:
     """Version 2 judged flagged answers twice and checked drafts: these lines are not needed any more."""
@@ -248,9 +248,7 @@ def test_requests_and_keys_are_those_of_version_2_whose_journal_answers_without_
 
 
 @table("name", {name: name for name in STORED["batches"]})
-def test_notes_on_batches_of_version_5_keep_no_reply_from_counting(
-    name: str, project: Project, serve: Serve
-) -> None:
+def test_notes_of_version_5_keep_no_reply_from_counting(name: str, project: Project, serve: Serve) -> None:
     server = serve(reply_to(name))
     assert run_stored(project, name).code == 0
     n_calls = len(server.calls)

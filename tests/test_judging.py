@@ -352,9 +352,7 @@ def test_reply_that_is_cut_off_is_asked_for_again_with_twice_as_many_tokens(
     assert small.run(*command, GROQ_API_KEY="").code == 0  # the key stays
 
 
-def test_the_most_tokens_of_a_reply_are_an_option_and_leave_the_journals_keys(
-    small: Project, serve: Serve
-) -> None:
+def test_the_most_tokens_of_a_reply_are_an_option_and_in_no_key(small: Project, serve: Serve) -> None:
     """A reply that is cut off at a number that was asked for would be cut off again: it is paid for once."""
     server = serve(HALF)
     outcome = first_question(small).run("dev", "--max-tokens", "900")
@@ -425,9 +423,7 @@ UNUSABLE_SERVICES: dict[str, tuple[Reply, str]] = {
 
 
 @table("reply, message", UNUSABLE_SERVICES)
-def test_what_concerns_all_questions_stops_judging(
-    small: Project, serve: Serve, reply: Reply, message: str
-) -> None:
+def test_what_concerns_all_stops_judging(small: Project, serve: Serve, reply: Reply, message: str) -> None:
     server = serve(reply)
     outcome = small.run()
     assert mentions(outcome.err, "error: judging ended: ", message)
@@ -497,9 +493,7 @@ UNUSABLE = {
 }
 
 
-def test_requests_that_may_succeed_later_are_tried_six_times_and_others_once(
-    project: Project, serve: Serve
-) -> None:
+def test_requests_that_may_succeed_later_are_tried_six_times(project: Project, serve: Serve) -> None:
     server = answer_each(project, serve, [score_reply(3), *(reply for reply, _, _ in UNUSABLE.values())])
     outcome = project.run()
     _, *rows = judge_block(outcome)["per_question"]

@@ -138,9 +138,7 @@ def read_points(project: Project) -> dict[str, str]:
     return {row["submission"]: row["points"] for row in project.table("dev_grades.csv")}
 
 
-def test_in_a_judged_class_a_decision_fills_a_missing_judgement(
-    classmates: Project, judge_with: JudgeWith
-) -> None:
+def test_in_a_class_a_decision_fills_a_missing_judgement(classmates: Project, judge_with: JudgeWith) -> None:
     judge_with({"ann/own": [3, None], "bob/own": [5, 5], "cem/own": [1, 5]})
     override(classmates, "ann,q002,3,So.", of="submission")
     outcome = run(classmates, *CLASS)

@@ -117,9 +117,7 @@ BROKEN: dict[str, tuple[str, Row, str]] = {  # kind, changes of a draft, a word 
 
 
 @table("kind, changes, word", BROKEN)
-def test_a_draft_that_breaks_a_rule_is_dropped(
-    lamps: Project, serve: Serve, kind: str, changes: Row, word: str
-) -> None:
+def test_a_draft_against_a_rule(lamps: Project, serve: Serve, kind: str, changes: Row, word: str) -> None:
     server = serve(drafted(**changes))
     outcome = draft(lamps, kind=kind)
     [(rule, count)] = dropped(outcome).items()

@@ -43,9 +43,7 @@ def by_turns(*scores: int) -> Callable[[Call], Reply]:
     return lambda call: score_reply(scores[repeat_of(call)], f"Worth {scores[repeat_of(call)]}.")
 
 
-def test_the_score_is_the_mean_and_the_reason_that_of_the_score_nearest_to_it(
-    small: Project, serve: Serve
-) -> None:
+def test_the_score_is_the_mean_and_the_reason_that_of_the_nearest_score(small: Project, serve: Serve) -> None:
     server = serve(by_turns(5, 3, 5))
     outcome = small.run(*THRICE, "--report", "csv", "html")
     assert (outcome.code, len(server.calls)) == (0, 6)
@@ -86,14 +84,11 @@ def test_without_the_option_the_first_judgement_of_several_counts(small: Project
     assert "answer_repeats" not in judge_row(outcome, "q001")
 
 
-def test_a_missing_repeat_is_a_missing_judgement(
-    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_repeat_is_a_missing_judgement(small: Project, serve: Serve) -> None:
     serve(by_turns(5, 4, 3))
     small.run(*THRICE, "--workers", "1")
     small.write("dev_judgements.jsonl", json_lines(*journal_entries(small)[:-1]))
-    monkeypatch.delenv("GROQ_API_KEY")
-    outcome = small.run(*THRICE)
+    outcome = small.run(*THRICE, GROQ_API_KEY="")
     assert outcome.code == 3
     assert judge_scores(outcome) == {"q001": 4, "q002": 0}
     assert judge_block(outcome)["unjudged_questions"] == ["q002"]

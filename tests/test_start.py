@@ -32,9 +32,6 @@ def test_only_predictions_of_known_questions_are_built(small: Project) -> None:
     assert mentions(done.stderr.splitlines(), "predictions for IDs that no question has: 500000, e.g. x-0y")
 
 
-# ------------------------------------------------------------------ Lost replies
-
-
 def test_calls_whose_reply_was_lost_are_counted(small: Project, serve: Serve) -> None:
     """They may have to be paid: the budget and the price count what they were expected to take."""
     server = serve(drop())

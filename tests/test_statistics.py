@@ -30,9 +30,7 @@ def generator(seed: int) -> np.random.Generator:
         "five clusters with the same mean": ([3, 2, 3, 2, 2.5, 2.5, 2.5, 3, 2], "aabbcdeff", (2.5, 2.5)),
     },
 )
-def test_interval_of_numbers_without_a_scale(
-    values: list[float], clusters: str | None, expected: Any
-) -> None:
+def test_interval_of_numbers(values: list[float], clusters: str | None, expected: Any) -> None:
     assert mean_interval(values, clusters) == expected
 
 

@@ -130,7 +130,7 @@ def four_systems(course: Project) -> Project:
         "selected systems but simple": (["--systems", "simple", "zeta"], ["zeta"]),
     },
 )
-def test_which_systems_are_judged(
+def test_judged_systems(
     four_systems: Project, serve: Serve, arguments: list[str], expected: list[str]
 ) -> None:
     server = serve(judge_by_reference)
@@ -606,9 +606,7 @@ CUT_OFF = {"strong": '{"q001": {},\n\n"q002": {"ans', "other": CORRECT}
         "missing": (None, "cannot be read: No such file or directory"),
     },
 )
-def test_the_other_submissions_are_graded(
-    three: Project, serve: Serve, systems: dict[str, Any] | None, reason: str
-) -> None:
+def test_others_are_graded(three: Project, serve: Serve, systems: dict[str, Any] | None, reason: str) -> None:
     if systems is not None:
         three.submission("in/bad", **systems)
     server = serve(judge_by_reference)

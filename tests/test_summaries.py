@@ -403,9 +403,6 @@ def test_gold_summaries_are_needed(project: Project) -> None:
     assert assert_refused(project, "summaries") == [f"{GOLD}: file not found"]
 
 
-# ------------------------------------------------------------------ Plots and web metrics
-
-
 LEVELS = [(2, 2, 2, 2, 2), (2, 1, 0, 1, 2), (0, 0, 0, 1, 0), (None, 1, 1, 1, 1)]
 PLOTTED: list[Row] = [{"scores": dict(zip(NAMES, levels, strict=True)), "error": None} for levels in LEVELS]
 PLOTTED += [{"scores": dict.fromkeys(NAMES, 0), "error": "HTTP 500"}]

@@ -60,8 +60,6 @@ def retrieving(first: list[str], second: list[str]) -> Files:
     return answered(answer("d1", retrieved_docs=first), answer("d2", retrieved_docs=second))
 
 
-# ------------------------------------------------------------------ Time and memory
-
 Rows = dict[str, Any]
 HOSTILE: dict[str, Callable[[int], Rows]] = {  # predictions of about so many characters
     "a long question ID": lambda n: {f"q{'0' * n}x": answer("d1")},
