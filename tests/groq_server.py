@@ -39,9 +39,6 @@ ACCOUNT = "model `{model}` in organization `org_loopback` service tier `on_deman
 UPGRADE = "Upgrade to Dev Tier today at https://console.groq.com/settings/billing"
 
 
-# ------------------------------------------------------------------ Calls and replies
-
-
 @dataclass(frozen=True)
 class Call:
     """A request for a chat completion."""
@@ -177,14 +174,6 @@ def json_validate_failed(failed_generation: str) -> Reply:
     return error(400, "json_validate_failed", message, failed_generation=failed_generation)
 
 
-def empty_object() -> Reply:
-    return Reply(200, b"{}")
-
-
-def malformed() -> Reply:
-    return Reply(200, b'{"id": "chatcmpl-loopback", "choices": [')
-
-
 def hang() -> Reply:
     return Reply(0, b"", act="hang")
 
@@ -211,9 +200,6 @@ def estimate_prompt_tokens(body: dict[str, Any]) -> int:
     return sum(len(str(message.get("content") or "")) for message in body.get("messages", ())) // 4
 
 
-# ------------------------------------------------------------------ Scripted answers for benchmarks
-
-
 def request_identity(body: dict[str, Any]) -> str:
     return json.dumps([body["messages"][:2], body.get("seed")])  # leaves out added complaints
 
@@ -228,9 +214,9 @@ BAD_REPLIES = [
     completion("The answer is right in the main, but I would not put it into a number."),
     completion(""),
     completion('{"rationale": "Right in the m', finish_reason="length"),
-    empty_object(),
+    Reply(200, b"{}"),
     Reply(200, b"<!doctype html><title>Sign in</title>", (("content-type", "text/html; charset=utf-8"),)),
-    malformed(),
+    Reply(200, b'{"id": "chatcmpl-loopback", "choices": ['),
     json_validate_failed('{"rationale": Right in the main'),
 ]
 ERRORS = [error(status, "over_capacity", "Try again.") for status in (500, 502, 503, 500, 503)]
@@ -254,9 +240,6 @@ class Faults:
         if 10 <= slot < 18:
             return SERVICE_FAULTS[slot - 10]
         return score_reply(self._score_of(call))
-
-
-# ------------------------------------------------------------------ Rate limits
 
 
 @dataclass(frozen=True)
@@ -314,9 +297,6 @@ class Quota:
             "x-ratelimit-remaining-tokens": str(max(0, math.floor(self._limit - self._used + 1e-6))),
             "x-ratelimit-reset-tokens": go_duration(self._used * 60 / self._stated),
         }
-
-
-# ------------------------------------------------------------------ Server
 
 
 class GroqServer:

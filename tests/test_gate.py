@@ -9,18 +9,7 @@ from typing import Any
 import evaluation
 import pytest
 
-from conftest import (
-    LLAMA,
-    JudgeWith,
-    Outcome,
-    Project,
-    assert_refused,
-    blocks,
-    document,
-    mentions,
-    question,
-    table,
-)
+from conftest import JudgeWith, Outcome, Project, assert_refused, blocks, document, mentions, question, table
 
 RESULTS, BASELINE = "dev_evaluation.json", "baseline.json"
 MEASURES = ("recall_at_1_pct", "recall_at_5_pct", "avg_precision", "avg_recall", "avg_f1")
@@ -343,7 +332,7 @@ OTHER_JUDGE = "not judged by the same model with the same prompt"
 @table(
     "arguments, scores, why",
     {
-        "another model": (["--model", LLAMA], [5] * 6, OTHER_JUDGE),
+        "another model": (["--model", "llama-3.1-8b-instant"], [5] * 6, OTHER_JUDGE),
         "missing judgements": ([], [5, 5, 5, 5, 5, None], "judgements missing"),
         "not judged": (["--judge"], [5] * 6, "not measured now"),
     },

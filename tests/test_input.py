@@ -15,8 +15,8 @@ from pathlib import Path
 import evaluation
 import pytest
 
+from conftest import QUESTIONS_FILE as QUESTIONS
 from conftest import (
-    KEY,
     JudgeWith,
     Outcome,
     Project,
@@ -27,7 +27,6 @@ from conftest import (
     question,
     table,
 )
-from conftest import QUESTIONS_FILE as QUESTIONS
 
 PREDICTIONS = "dev_strong_output.json"
 RESULTS = "dev_evaluation.json"
@@ -80,7 +79,7 @@ def test_what_is_no_file(small: Project, file: str, make: Callable[[Path], None]
 
 @posix_only
 def test_a_device_and_a_journal_that_is_a_fifo(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GROQ_API_KEY", KEY)
+    monkeypatch.setenv("GROQ_API_KEY", "gsk_any")
     os.mkfifo(small.folder / "dev_judgements.jsonl")
     assert small.run().err[-1] == "error: dev_judgements.jsonl: not a file"
     (small.folder / PREDICTIONS).unlink()

@@ -43,7 +43,6 @@ from groq_server import (
     Reply,
     completion,
     drop,
-    empty_object,
     error,
     json_validate_failed,
     model_gone,
@@ -489,7 +488,7 @@ UNUSABLE = {
     "408": (error(408, "timeout", "Too slow"), 6, "HTTP 408: Too slow"),
     "503": (error(503, "overloaded", "Later"), 6, "HTTP 503: Later"),
     "dropped connection": (drop(), 6, "Connection error."),
-    "empty object": (empty_object(), 6, "not what was asked for"),
+    "empty object": (Reply(200, b"{}"), 6, "not what was asked for"),
 }
 
 

@@ -9,18 +9,7 @@ from typing import Any
 
 import pytest
 
-from conftest import (
-    JUDGE,
-    Outcome,
-    Project,
-    Serve,
-    document,
-    mentions,
-    posix_only,
-    prompt_of,
-    question,
-    table,
-)
+from conftest import Outcome, Project, Serve, document, mentions, posix_only, prompt_of, question, table
 from groq_server import Reply, completion, error
 
 Row = dict[str, Any]
@@ -101,7 +90,7 @@ def test_a_drafted_question(lamps: Project, serve: Serve) -> None:
         },
         "synthetic": True,
         "reviewed": False,
-        "model": JUDGE,
+        "model": "openai/gpt-oss-20b",
     }
 
 
