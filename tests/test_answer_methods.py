@@ -43,7 +43,7 @@ JSON_LISTS = '"[""Oil."", ""Fat.""]";"b, c";"[""a"", ""d""]"'
 FORMS: dict[str, object] = {  # a row in each
     "a list": [RAGAS],
     "of ragas 0.1": [OLD_RAGAS | {"ground_truths": ["a", "d"], "faithfulness": 0.5}],
-    "JSON lines": json.dumps(RAGAS) + "\n\n",
+    "JSON lines": json.dumps(RAGAS | {"sources": [{"id": "d1"}]}) + "\n\n",
     "an object with one list of objects": {"summary": {"n": 1}, "names": ["s"], "b": [], "data": [RAGAS]},
     "CSV, a line for spreadsheets": "sep=;\r\nQuestion;Context;Answer;Gold;Expected Options\r\n"
     'What?;"[""Oil."", ""Fat.""]";b, c;a;d, e\r\n',
@@ -67,7 +67,7 @@ PREDICTION_NAMES = (
 QUESTION_NAMES = ("question", "input", "query", "user_input", "instruction", "prompt", "inputs")
 CONTEXT_NAMES = ("context", "contexts", "retrieved_contexts", "retrieval_context")
 FIELDS: dict[str, tuple[Row, Row]] = {
-    **{name: ({name: "Oil"}, {"gold": "Oil"}) for name in (*GOLD_NAMES, "answer")},
+    **{name: ({name: "Oil"}, {"gold": "Oil"}) for name in (*GOLD_NAMES, "reference_answer", "answer")},
     **{f"{name} and answer": ({name: "a", "answer": "b"}, {"prediction": "b"}) for name in GOLD_NAMES},
     **{name: ({"gold": "a", name: "b"}, {"prediction": "b"}) for name in PREDICTION_NAMES},
     **{name: ({"gold": "a", name: "b"}, {"input": "b"}) for name in QUESTION_NAMES},
@@ -219,20 +219,23 @@ OTHER_TOOLS: dict[str, tuple[str, object, str, str]] = {  # a file, its columns,
 }
 
 
-PANDAS = [
+GAPS = [
     {"question": "What?", "ground_truth": "Oil", "answer": "oil"},
     {"question": "Who?", "ground_truth": None, "answer": "Ann"},
     {"question": "When?", "ground_truth": float("nan"), "answer": "1902"},
+    {"question": "Where?", "ground_truth": " ", "answer": "Ulm"},
+    {"question": "Which?", "ground_truth": [], "answer": "a"},
+    {"question": "How?", "answer": "so"},
     {"question": "Why?", "ground_truth": "Rain", "answer": "rain"},
 ]
 
 
 def test_what_a_column_means_holds_for_every_row(project: Project) -> None:
     """A gap in the gold answers does not make the system's answer gold. The row is named (exit code 3)."""
-    project.write("a.json", json.dumps(PANDAS))
+    project.write("a.json", json.dumps(GAPS))
     outcome = project.run("answers", "a.json")
-    line = "a.json: 4 rows; question: question, gold: ground_truth, prediction: answer"
-    assert outcome.err[:2] == [line, "warning: a.json: no gold answer, not graded: 2, e.g. [1]"]
+    line = "a.json: 7 rows; question: question, gold: ground_truth, prediction: answer"
+    assert outcome.err[:2] == [line, "warning: a.json: no gold answer, not graded: 5, e.g. [1]"]
     assert outcome.code == 3
     results = project.read("a_answers.json")
     assert [row["prediction"] for row in results["detailed_results"]] == ["oil", "rain"]
@@ -240,29 +243,10 @@ def test_what_a_column_means_holds_for_every_row(project: Project) -> None:
     assert results["complete"] is False
     assert results["read"] == {
         "file": "a.json",
-        "rows": 4,
+        "rows": 7,
         "columns": {"question": "question", "gold": "ground_truth", "prediction": "answer"},
-        "not_graded": {"no gold answer": ["[1]", "[2]"]},
+        "not_graded": {"no gold answer": [f"[{place}]" for place in range(1, 6)]},
     }
-
-
-GAPS: dict[str, Row] = {  # second rows that have no gold answer
-    "no column": {"question": "What fell?", "prediction": "snow"},
-    "an empty list": {"question": "What fell?", "gold": [], "prediction": "snow"},
-    "a blank": {"question": "What fell?", "gold": " ", "prediction": "snow"},
-    "NaN": {"question": "What fell?", "gold": float("nan"), "prediction": "snow"},
-}
-
-
-@table("row", GAPS)
-def test_a_row_without_a_gold_answer_is_named(project: Project, row: Row) -> None:
-    project.write("a.json", json.dumps([{"question": "What?", "gold": "Oil", "prediction": "oil"}, row]))
-    outcome = project.run("answers", "a.json")
-    assert (outcome.code, mentions(outcome.err, "a.json: no gold answer, not graded: 1, e.g. [1]")) == (
-        3,
-        True,
-    )
-    assert project.read("a_answers.json")["measures"]["exact"]["n"] == 1
 
 
 @table(
@@ -285,48 +269,11 @@ def test_two_names_of_a_field_are_a_problem(project: Project, fields: Row, names
     assert project.run("answers", "a.json", "--columns", f"{field}={column}").code == 0
 
 
-def test_one_json_line_is_a_row_whatever_lists_it_has(project: Project) -> None:
-    row = {"gold": "a", "output": "a", "sources": [{"id": "d1"}]}
-    project.write("a.jsonl", json_lines(row))
-    assert project.run("answers", "a.jsonl").code == 0
-    assert [found["sources"] for found in project.read("a_answers.json")["detailed_results"]] == [["d1"]]
-
-
 def test_an_optional_column_costs_no_row(project: Project) -> None:
     rows = [{"gold": "a", "output": "a", "human": "yes"}, *[{"gold": "a", "output": "b"}] * 9]
     project.write("a.json", rows)
     outcome = project.run("answers", "a.json", "--columns", "correct=human")
     assert (outcome.code, project.read("a_answers.json")["measures"]["exact"]["n"]) == (0, 10)
-
-
-def test_a_column_of_systems_tells_them_apart(project: Project) -> None:
-    rows = [
-        {"id": place, "question": f"{place}?", "gold": "a", "output": answer, "system": name}
-        for place in range(3)
-        for name, answer in (("big", "a"), ("small", "b"), ("tiny", "c"))
-    ]
-    project.write("log.json", rows)
-    outcome = project.run("answers", "log.json")
-    columns = "question: question, gold: gold, prediction: output, system: system"
-    assert (outcome.code, outcome.err) == (0, [f"log.json: 9 rows; {columns}"])
-    means = [
-        project.read(f"log_{name}_answers.json")["measures"]["exact"]["mean"] for name in ("big", "tiny")
-    ]
-    assert means == [1.0, 0.0]
-
-
-def test_models_are_no_systems_unless_it_is_said(project: Project) -> None:
-    rows = [
-        {"question": question, "gold": "a", "output": answer, "model": name}
-        for question in ("Who?", "What?")
-        for name, answer in (("big", "a"), ("small", "b"))
-    ]
-    project.write("log.json", rows)
-    advice = "if these are systems, say --columns system=model"
-    warning = f"warning: log.json: models that are graded as one system: 2, e.g. big; {advice}"
-    assert warning in project.run("answers", "log.json").err
-    assert project.run("answers", "log.json", "--columns", "system=model").code == 0
-    assert project.read("log_big_answers.json")["measures"]["exact"]["mean"] == 1.0
 
 
 def test_an_id_that_repeats_within_a_system_is_a_problem(project: Project) -> None:
@@ -345,12 +292,12 @@ def test_an_id_that_repeats_within_a_system_is_a_problem(project: Project) -> No
 
 
 def test_a_whole_name_counts_before_a_path(project: Project) -> None:
-    project.write("a.csv", "inputs.q,reference.answer,output\nWhat?,Oil,oil\n")
-    assert (
-        project.run("answers", "a.csv", "--columns", "gold=reference.answer", "question=inputs.q").code == 0
-    )
+    """The ID of a row is kept beside such columns."""
+    project.write("a.csv", "question_id,inputs.q,reference.answer,output\nq7,What?,Oil,oil\n")
+    columns = ("gold=reference.answer", "question=inputs.q")
+    assert project.run("answers", "a.csv", "--columns", *columns).code == 0
     [row] = project.read("a_answers.json")["detailed_results"]
-    assert (row["input"], row["gold"], row["correct"]) == ("What?", "Oil", True)
+    assert (row["id"], row["input"], row["gold"], row["correct"]) == ("q7", "What?", "Oil", True)
 
 
 @table("name, content, columns, ungraded", OTHER_TOOLS)
@@ -363,35 +310,6 @@ def test_files_of_other_tools_are_read_by_the_names_of_their_columns(
     assert [row["correct"] for row in rows] == [True, False]
     assert outcome.code == (3 if ungraded else 0)
     assert mentions(outcome.err, f"warning: {name}: {ungraded}") == (ungraded != "")
-
-
-ALPACA = [
-    {"instruction": "What?", "output": "oil", "generator": "m", "reference": "Oil"},
-    {"instruction": "Who?", "output": "Ann", "generator": "m", "reference": "Bob"},
-    {"instruction": "When?", "output": "", "generator": "m", "reference": "1902"},
-]
-LLAMA_INDEX = {
-    "examples": [
-        {"query": "What?", "reference_contexts": ["."], "reference_answer": "Oil", "response": "oil"},
-        {"query": "Who?", "reference_answer": "Bob", "response": "Ann", "query_by": {"type": "ai"}},
-        {"query": "When?", "reference_answer": "1902", "response": ""},
-    ]
-}
-WRITTEN: dict[str, object] = {  # by other programs, as they write it
-    "alpaca_eval": ALPACA,
-    "llama-index": LLAMA_INDEX,
-}
-
-
-@table("content", WRITTEN)
-def test_files_of_other_programs_are_read_without_columns(project: Project, content: object) -> None:
-    project.write("a.json", content)
-    outcome = project.run("answers", "a.json", "--quiet")
-    assert (outcome.code, outcome.err) == (0, [])
-    rows = project.read("a_answers.json")["detailed_results"]
-    assert [row["input"] for row in rows] == ["What?", "Who?", "When?"]
-    assert [row["prediction"] for row in rows] == ["oil", "Ann", ""]
-    assert [row["correct"] for row in rows] == [True, False, False]
 
 
 NO_LIST = "a.json: no list of rows: found {}: name one, for answers as --columns rows=PATH"
@@ -453,11 +371,22 @@ def test_rows_are_named_without_any_other_column(project: Project) -> None:
 
 
 def test_several_systems_in_a_file(project: Project) -> None:
+    """By a column `system`, or one that is named. Models are no systems unless it is said."""
     rows = [
         {"input": question, "expected": "Oil", "output": answer, "provider": {"id": name}}
         for question in ("What?", "Which?")
         for name, answer in (("openai:gpt", "oil"), ("groq:llama", "fat"))
     ]
+    advice = (
+        "models that are graded as one system: 2, e.g. fat; if these are systems, say --columns system=model"
+    )
+    for column, line in (("model", advice), ("system", "system: system")):
+        flat = [{**row, column: row["output"]} for row in rows]
+        for row in flat:
+            del row["provider"]
+        project.write("log.json", flat)
+        assert mentions(project.run("answers", "log.json").err, line)
+    assert project.read("log_oil_answers.json")["measures"]["exact"]["mean"] == 1.0
     project.write("a.json", {"results": rows})
     assert project.run("answers", "a.json", "--columns", "system=provider.id").code == 0
     for name, exact in {"openai-gpt": 1.0, "groq-llama": 0.0}.items():
@@ -485,12 +414,6 @@ def test_blank_answers_are_graded(project: Project, file: str, content: object, 
     assert outcome.code == 0
     assert mentions(outcome.out.splitlines(), "a: missing or blank answers, counted as wrong: 2, e.g. 1")
     assert project.read("a_answers.json")["measures"]["exact"]["mean"] == 0
-
-
-def test_the_id_of_a_row_is_kept_beside_other_columns(project: Project) -> None:
-    project.write("a.csv", "question_id,Frage,Soll,Ist\nq7,Was?,Oil,oil\n")
-    project.run("answers", "a.csv", "--columns", "gold=Soll", "prediction=Ist")
-    assert project.read("a_answers.json")["detailed_results"][0]["id"] == "q7"
 
 
 @table(

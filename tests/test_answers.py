@@ -526,10 +526,6 @@ def test_a_split_with_a_file_that_cannot_be_read(small: Project) -> None:
 
 BAD_USAGE = {
     "no file": ("", "the following arguments are required: FILE"),
-    "a protocol without a judge": (
-        "a.json --protocol fraction",
-        "--model, --protocol: they need --method llm_judge",
-    ),
     "a threshold in percent": (
         "a.json --method semantic_fixed --threshold 75",
         "argument --threshold: expected a number from 0 to 1, got '75'",
@@ -665,18 +661,8 @@ def test_rows_are_paired_by_question_and_gold_answer(before: Project) -> None:
     assert outcome.code == 3
 
 
-def test_questions_of_the_baseline_that_are_gone_are_named(before: Project) -> None:
+def test_questions_that_are_gone_new_or_have_other_gold_are_said(before: Project) -> None:
     """A bot that crashes on the questions that it fails does not pass."""
-    before.write("a.json", [*eight(8)[:6], *rows("oil", question="Who?")])
-    assert before.run("answers", "a.json").code == 0
-    before.write("before.json", results(before))
-    before.write("a.json", eight(8)[:5])
-    gone = "warning: a: questions of the baseline that are gone: what burns in lamp 6?, who?"
-    outcome = before.run(*GATED)
-    assert (outcome.code, gone in outcome.err) == (3, True)
-
-
-def test_new_questions_and_changed_gold_are_said(before: Project) -> None:
     before.write("a.json", [*eight(8), *rows("oil", question="Which?")])
     assert before.run("answers", "a.json").code == 0
     before.write("before.json", results(before))
@@ -687,6 +673,10 @@ def test_new_questions_and_changed_gold_are_said(before: Project) -> None:
     assert (outcome.code, f"warning: a: {note}" in outcome.err) == (0, True)
     assert mentions(outcome.out.splitlines(), f"a: {note}")
     assert results(before)["baseline"]["notes"] == [note]
+    before.write("a.json", eight(8)[:7])
+    gone = "warning: a: questions of the baseline that are gone: what burns in lamp 8?, which?"
+    outcome = before.run(*GATED)
+    assert (outcome.code, gone in outcome.err) == (3, True)
 
 
 def test_what_nobody_judged_has_no_verdict(before: Project, serve: Serve) -> None:
