@@ -244,9 +244,7 @@ def kill(quick: bool) -> Rows:
     yield Row(f"{name}: runs that failed, results that differ", sum(codes) + differ, "<=", 0)
 
 
-BENCHMARKS: dict[str, Callable[[bool], Rows]] = {
-    run.__name__: run for run in (throughput, pacing, below, faults, kill)
-}
+BENCHMARKS = {run.__name__: run for run in (throughput, pacing, below, faults, kill)}
 LONG = ("pacing", "below")
 
 

@@ -217,14 +217,7 @@ SHAPES: Mapping[str, tuple[Sequence[float], Sequence[float]]] = {  # probabiliti
     "F1": ((0.3, 0.05, 0.1, 0.15, 0.4), (0, 0.3, 0.5, 0.7, 1)),
     "combined": ((0.05, 0.15, 0.3, 0.3, 0.2), (0.3, 0.5, 0.65, 0.8, 0.95)),
 }
-LAYOUTS = (
-    ("1", 0.0),
-    ("5", 0.0),
-    ("5", 0.3),
-    ("5", 0.8),
-    ("1 to 10", 0.3),
-    ("1 to 10", 0.8),
-)  # questions, ICC
+LAYOUTS = (("1", 0.0), ("5", 0.0), ("5", 0.3), ("5", 0.8), ("1 to 10", 0.3), ("1 to 10", 0.8))
 FAR_FROM_AN_EDGE = ("hits, p 0.5", "hits, p 0.8", "levels, even", "F1", "combined")
 
 
@@ -334,9 +327,7 @@ def measure_differences(runs: int) -> Iterator[Row]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"default: {RUNS}")
     parser.add_argument("--quick", action="store_true", help="draw 10 runs: does it work?")
     arguments = parser.parse_args()

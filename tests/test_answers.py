@@ -151,14 +151,10 @@ def test_the_console_and_the_results(lamps: Project) -> None:
     for category, mean in {"things": one_right, "times": both_wrong}.items():
         assert content["by_category"][category] == dict.fromkeys(("exact", "keyword", "f1"), mean)
     assert mentions(content["warnings"], "a:", "blank", "1, e.g. l4")
-    row = {"id": "l2", "category": "", "input": "Which oil?", "gold": "whale oil"}
+    row: Row = {"id": "l2", "category": "", "input": "Which oil?", "gold": "whale oil"}
     row |= {"prediction": "It was whale oil.", "reasoning": "", "decision_method": "keyword"}
-    scored = {
-        "correct": True,
-        "failure": None,
-        "scores": {"exact": 0.0, "keyword": 1.0, "f1": pytest.approx(4 / 6)},
-    }
-    assert content["detailed_results"][1] == row | scored
+    row["scores"] = {"exact": 0.0, "keyword": 1.0, "f1": pytest.approx(4 / 6)}
+    assert content["detailed_results"][1] == row | {"correct": True, "failure": None}
     assert content["setup"]["methods"] == ["exact", "keyword", "f1"]
     assert [file["name"] for file in content["setup"]["inputs"]] == ["a.json"]
     assert "judge_model" not in content["setup"]
@@ -191,14 +187,10 @@ def test_a_split(small: Project) -> None:
     assert means(small, "dev_simple_output") == {"exact": 0, "keyword": 0}  # blank answers are never right
 
 
-FIVE = rows("Oil.", "fat of whales", "gas", "", "the oil of whales", context="Lamps burned oil.")
+FIVE = rows("Oil.", "whale fat", "gas", "", "the oil of whales", context="Lamps burned oil.")
 for row in FIVE:
     row["expected_options"] = ["whale oil"]
-VERDICTS = {
-    "fat of whales": verdict(" Yes"),
-    "gas": verdict(False, "No."),
-    "the oil of whales": verdict(True),
-}
+VERDICTS = {"whale fat": verdict(" Yes"), "gas": verdict(False, "No."), "the oil of whales": verdict(True)}
 
 
 @pytest.mark.parametrize("methods", [["llm_judge"], ["llm_judge", "exact"]])
@@ -302,11 +294,7 @@ NO_FLUENCY = completion('{"correctness": 4, "helpfulness": 4, "faithfulness": 4,
 # A complaint is part of the next request, and so of its key in the journal.
 REFUSED = {
     "maybe": ("verdict", verdict("maybe"), '"correct" must be yes or no, not "maybe"'),
-    "true for a fraction": (
-        "fraction",
-        says(score=True),
-        "the score must be 0.0, 0.2, 0.4, 0.6, 0.8 or 1.0, not true",
-    ),
+    "true": ("fraction", says(score=True), "the score must be 0.0, 0.2, 0.4, 0.6, 0.8 or 1.0, not true"),
     "a missing criterion": ("quality", NO_FLUENCY, '"fluency" must be a whole number from 1 to 5, not null'),
 }
 
@@ -425,7 +413,7 @@ def test_configurations_are_ranked_and_compared(three: Project) -> None:
     [mirrored] = [row for row in results(three, "worst")["comparison"] if row["with"] == "best"]
     assert mirrored["difference"] == -1.0
     assert mentions(
-        outcome.out.splitlines(), "worst - best  ", "  6  -1.000 [-1.000, -0.159]    0.0312  worse"
+        outcome.out.splitlines(), "worst - best  ", " 6  -1.000 [-1.000, -0.159]    0.0312  worse"
     )
 
 
@@ -479,11 +467,7 @@ SEVEN = {f"f{number}.json": f"burned {number}" for number in range(1, 8)}
         "hybrid ranks by it": (("hybrid",), 5, "best 5 of 7 by similarity: f7, f6, f5, f4, f3"),
         "all are equal": (("exact", "keyword", "llm_judge"), 7, "Calls to make: 7"),
         "no method": (("llm_judge",), 7, "Calls to make: 7"),
-        "as many as asked for": (
-            ("similarity", "llm_judge", "--judge-top=2"),
-            2,
-            "best 2 of 7 by similarity: f7, f6",
-        ),
+        "two": (("similarity", "llm_judge", "--judge-top=2"), 2, "best 2 of 7 by similarity: f7, f6"),
     },
 )
 def test_the_names_of_files_do_not_decide_which_are_judged(

@@ -80,11 +80,9 @@ def test_students_check_in_the_kit_which_has_nothing_of_the_gold(small: Project)
     files = {name.removeprefix("kit/"): data for name, data in small.files().items() if "kit/" in name}
     documents = {f"corpus/{name}" for name in ("d1.json", "d2.json", "more/d3.txt")}
     assert files.keys() == {"README.md", "evaluation.py", "requirements.txt", QUESTIONS_FILE, *documents}
-    rows = [
-        {"question_id": "q001", "question": "What is d2?"},
-        {"question_id": "x", "question": "What is d1?"},
-    ]
-    assert list(map(json.loads, files[QUESTIONS_FILE].splitlines())) == rows
+    rows = {"q001": "What is d2?", "x": "What is d1?"}
+    expected = [{"question_id": name, "question": text} for name, text in rows.items()]
+    assert list(map(json.loads, files[QUESTIONS_FILE].splitlines())) == expected
     assert all(files[name] == small.files()[name] for name in documents)
     readme = files["README.md"].decode()
     for line in ("`python3 -m venv .venv`", ".venv/bin/python -m pip", "On Windows, run `py -m venv .venv`"):
@@ -164,10 +162,7 @@ NOT_EMPTY = "is not an empty folder: name another one, or move it away"
     {
         "a folder with something in it": (["corpus"], f"error: corpus {NOT_EMPTY}"),
         "a file": (["dev_strong_output.json"], f"error: dev_strong_output.json {NOT_EMPTY}"),
-        "a malformed question": (
-            ["kit", "--quiet"],
-            f"{QUESTIONS_FILE}: Object missing required field doc_id",
-        ),
+        "a question": (["kit", "--quiet"], f"{QUESTIONS_FILE}: Object missing required field doc_id"),
     },
 )
 def test_a_kit_is_whole_or_not_written(small: Project, options: list[str], message: str) -> None:
@@ -205,9 +200,7 @@ def test_mistakes_in_gold_are_found_before_anybody_has_submitted(small: Project)
     assert (outcome.code, outcome.out[:4], len(outcome.err)) == (0, "own:", 6)
 
 
-@table(
-    "arguments, name", {"here": ((), "strong"), "a submission": (("--submissions", "team"), "team/strong")}
-)
+@table("arguments, name", {"here": ((), "strong"), "there": (("--submissions", "team"), "team/strong")})
 def test_retrieved_documents_without_gold(small: Project, arguments: tuple[str, ...], name: str) -> None:
     ids = ("a", "b", "c")
     small.write(QUESTIONS_FILE, json_lines(*({"question_id": row, "question": f"Why {row}?"} for row in ids)))
@@ -223,9 +216,7 @@ def test_retrieved_documents_without_gold(small: Project, arguments: tuple[str, 
     assert (outcome.err[-1], outcome.code) == ("2 warnings", 0)
 
 
-@table(
-    "retrieved, is_warned", {"unlike": (["corpus/D1.json", "x"], True), "like": (["d1", "d2.json"], False)}
-)
+@table("retrieved, is_warned", {"odd": (["corpus/D1.json", "x"], True), "like": (["d1", "d2.json"], False)})
 def test_retrieved_ids_are_compared_without_gold(
     small: Project, retrieved: list[str], is_warned: bool
 ) -> None:

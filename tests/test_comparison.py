@@ -325,9 +325,8 @@ def test_missing_judgements_leave_no_verdict(seven: Project, judge_with: JudgeWi
     assert (row["p"], row["p_adjusted"], row["verdict"]) == (2 / 2**7, 2 / 2**7, "better")
     assert compared(outcome, "strong", "zebra", "avg_combined_score")["verdict"] == "better"
     assert "avg_combined_score" not in {row["measure"] for row in outcome.results["simple"]["comparison"]}
-    assert not {row["measure"] for row in outcome.results["unjudged"]["comparison"]} & {
-        *MEASURES["llm_judge"]
-    }
+    unjudged = {row["measure"] for row in outcome.results["unjudged"]["comparison"]}
+    assert not unjudged & {*MEASURES["llm_judge"]}
 
 
 def label(project: Project, labels: Mapping[int, Row]) -> None:

@@ -621,10 +621,8 @@ def test_what_needs_attention_is_said_first(crowd: Project) -> None:
         if what.startswith("Not graded"):
             continue  # The last line has their names, and stderr the reasons.
         lines += [what, *(f"  {case}" for case in re.split("; (?!write)", cases))]
-    assert (next(iter(printed)), printed["NEEDS ATTENTION"].split("\n")[: len(lines)]) == (
-        "NEEDS ATTENTION",
-        lines,
-    )
+    assert next(iter(printed)) == "NEEDS ATTENTION"
+    assert printed["NEEDS ATTENTION"].split("\n")[: len(lines)] == lines
     page = text_of(crowd, "dev_leaderboard.html")
     assert "Submissions</dt><dd>10: 8 graded, 2 not graded</dd>" in page
     assert "Median of the class</dt><dd>90.00 of 100</dd>" in page  # of 10, 40, four times 90, and 95
@@ -637,9 +635,7 @@ def test_what_needs_attention_is_said_first(crowd: Project) -> None:
 
 def test_who_is_not_graded_is_in_the_last_line_of_the_console(crowd: Project) -> None:
     outcome = grade(crowd)
-    assert outcome.out.endswith(
-        "\n8 of 10 submissions graded; not graded: torn, zip; without points yet: 1\n"
-    )
+    assert outcome.out.endswith("8 of 10 submissions graded; not graded: torn, zip; without points yet: 1\n")
     assert [name for name in ("torn", "zip") if outcome.out.count(name) > 1] == []
 
 

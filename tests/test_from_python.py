@@ -93,9 +93,8 @@ def test_comparisons_for_a_data_frame(project: Project) -> None:
     project.questions(*(question(f"d{n}") for n in range(1, 9)))
     cited = {f"q00{n}": {"answer": "Yes.", "evidence_sentences": ["S1"]} for n in range(1, 9)}
     project.predictions("strong", cited)
-    project.predictions(
-        "simple", {name: {**row, "evidence_sentences": ["S2"]} for name, row in cited.items()}
-    )
+    wrong = {name: {**row, "evidence_sentences": ["S2"]} for name, row in cited.items()}
+    project.predictions("simple", wrong)
     results = evaluation.grade("dev")
     rows = {row["measure"]: row for row in results.comparisons()}
     row = rows["avg_f1"]
@@ -263,9 +262,8 @@ def test_a_string_is_no_list_of_ids(call: Callable[[], object]) -> None:
 
 
 def test_an_exception_names_measure_system_and_question(both: Project) -> None:
-    with pytest.raises(
-        evaluation.InputError, match=r"^half: simple, q002: ZeroDivisionError: division by zero$"
-    ):
+    message = r"^half: simple, q002: ZeroDivisionError: division by zero$"
+    with pytest.raises(evaluation.InputError, match=message):
         evaluation.grade("dev", measures={"half": lambda _question, _row: 1 / 0})
 
 
@@ -485,16 +483,8 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         ValueError,
         "there is nothing to measure: name methods, criteria or measures",
     ),
-    "a measure's name that is taken": (
-        {"measures": {"exact": len}},
-        ValueError,
-        "measures: the name is taken: exact",
-    ),
-    "a judge that is no function": (
-        {"judge": 3},
-        TypeError,
-        "judge: expected the name of a model or a function, got 3",
-    ),
+    "a name that is taken": ({"measures": {"exact": len}}, ValueError, "measures: the name is taken: exact"),
+    "a judge": ({"judge": 3}, TypeError, "judge: expected the name of a model or a function, got 3"),
     "a judge's odd score": (
         {"judge": lambda item: 2},
         ValueError,

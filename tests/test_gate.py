@@ -92,10 +92,8 @@ def test_what_a_system_has_not_submitted_is_not_asked_of_it(six: Project) -> Non
     six.predictions("bare", rows(6, retrieved_docs=[]))
     assert six.run("dev", "--fail-under", "recall@5=100").code == 0
     outcome = six.run("dev", "--fail-under", "bare:recall@5=100")
-    assert (outcome.code, outcome.err[-1]) == (
-        1,
-        "worse: --fail-under bare:recall@5: nothing was submitted for it",
-    )
+    assert outcome.err[-1] == "worse: --fail-under bare:recall@5: nothing was submitted for it"
+    assert outcome.code == 1
 
 
 def test_worse_wins_over_incomplete_and_both_are_explained(six: Project, judge_with: JudgeWith) -> None:
@@ -109,13 +107,10 @@ def test_worse_wins_over_incomplete_and_both_are_explained(six: Project, judge_w
 def test_submissions_have_thresholds_too(six: Project) -> None:
     six.submission("in/ann", own=rows(6))
     six.submission("in/bob", own=HALF)
-    outcome = six.run(
-        "dev", "--submissions", "in/*", "--judge", "--fail-under", "ann:recall@5=100", "recall@1=60"
-    )
-    assert (outcome.code, [line for line in outcome.err if "worse" in line]) == (
-        1,
-        ["worse: bob/own: Recall@1 % 50.00 is below 60"],
-    )
+    thresholds = ("--fail-under", "ann:recall@5=100", "recall@1=60")
+    outcome = six.run("dev", "--submissions", "in/*", "--judge", *thresholds)
+    worse = [line for line in outcome.err if "worse" in line]
+    assert (outcome.code, worse) == (1, ["worse: bob/own: Recall@1 % 50.00 is below 60"])
 
 
 def keep_baseline(project: Project, *arguments: str) -> Outcome:
@@ -295,18 +290,15 @@ def test_all_systems_are_tested_together(six: Project) -> None:
         assert changes(outcome, name)["recall_at_5_pct"]["p"] == 8 / 64
 
 
+GONE = "own: in the baseline, and not submitted now"
+
+
 @table(
     "predictions, line",
     {
-        "nothing is retrieved": (
-            rows(6, retrieved_docs=[]),
-            "own: in the baseline, and not submitted now: Recall@1 %",
-        ),
-        "nothing is cited": (
-            rows(6, evidence_sentences=[]),
-            "own: in the baseline, and not submitted now: Precision",
-        ),
-        "the system is gone": (None, "own: in the baseline, and not submitted now"),
+        "nothing is retrieved": (rows(6, retrieved_docs=[]), f"{GONE}: Recall@1 %"),
+        "nothing is cited": (rows(6, evidence_sentences=[]), f"{GONE}: Precision"),
+        "the system is gone": (None, GONE),
     },
 )
 def test_what_is_not_submitted_any_more_is_worse(six: Project, predictions: Rows | None, line: str) -> None:
@@ -410,14 +402,9 @@ def test_what_cannot_be_a_baseline(six: Project, content: Any, arguments: list[s
 
 def test_gold_ids_change_with_all_that_scores_rest_on(six: Project) -> None:
     first = evaluation.grade("dev")["own"]["retrieval"]["per_question"][0]["gold_id"]
-    several: list[dict[str, Any]] = [
-        {"question": "x"},
-        {"answer": "x"},
-        {"evidence_sentences": []},
-        {"rubric": ...},
-    ]
-    for change in several:
-        six.questions(question("d1", **change), *(question(f"d{n}") for n in range(2, 7)))
+    changed: dict[str, Any] = {"question": "x", "answer": "x", "evidence_sentences": [], "rubric": ...}
+    for name, value in changed.items():
+        six.questions(question("d1", **{name: value}), *(question(f"d{n}") for n in range(2, 7)))
         assert evaluation.grade("dev")["own"]["retrieval"]["per_question"][0]["gold_id"] != first
     six.questions(question("d1", question_type="why"), *(question(f"d{n}") for n in range(2, 7)))
     assert evaluation.grade("dev")["own"]["retrieval"]["per_question"][0]["gold_id"] == first

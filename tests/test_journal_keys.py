@@ -83,15 +83,10 @@ def inputs(project: Project) -> None:
     project.write("team1/dev_strong_output.json", PREDICTIONS)
     project.write("team2/dev_strong_output.json", {**PREDICTIONS, "q003": {"answer": "Nobody did."}})
     project.write("chat.json", CHAT)
-    project.write(
-        "log.json", [{**row, "context": "A dozen {is} 12. [end]"} for row in CHAT] + [{"generated": "Who?"}]
-    )
-    brevity = {
-        "name": "brevity",
-        "description": "How {short}?\u202e",
-        "scale": {"5": "one word", "1": "a page"},
-    }
-    project.write("criteria.json", [brevity])
+    log = [{**row, "context": "A dozen {is} 12. [end]"} for row in CHAT]
+    project.write("log.json", [*log, {"generated": "Who?"}])
+    scale = {"5": "one word", "1": "a page"}
+    project.write("criteria.json", [{"name": "brevity", "description": "How {short}?\u202e", "scale": scale}])
     project.write("second.jsonl", json_lines(*({**row, "generated": "12"} for row in CHAT)))
     for file in (OFFLINE, MERGED):
         project.write(file, [summary("Oil"), summary("Trees")])
@@ -174,6 +169,7 @@ ALL_KINDS = (
 JSON_MODE = f"--model {LLAMA}"
 STRICT = f"--model {GPT_OSS}"
 CRITERIA_OPTIONS = "--criteria polite=Polite? criteria.json"
+BOTH = "--method exact llm_judge"
 GENERATE = "generate dev --overwrite --pipeline"
 
 RUNS = {
@@ -197,9 +193,7 @@ RUNS = {
     "answers, quality, JSON mode": judged("quality", JSON_MODE),
     "answers, quality, strict schema": judged("quality", STRICT),
     "answers, reference check": judged("fraction", f"--columns prediction=gold {JSON_MODE}"),
-    "answers, several files": Run(
-        "verdict", f"answers chat.json second.jsonl --method exact llm_judge {JSON_MODE}"
-    ),
+    "answers, several files": Run("verdict", f"answers chat.json second.jsonl {BOTH} {JSON_MODE}"),
     "answers of a split": Run("verdict", f"answers dev --method llm_judge {JSON_MODE}"),
     "summaries, JSON mode": Run("summary", f"summaries {JSON_MODE}"),
     "summaries, strict schema": Run("summary", f"summaries {STRICT}"),

@@ -197,10 +197,7 @@ INVALID = {
     "a list": (completion(f"[{SCORED}]"), NO_OBJECT),
     "a string": (completion(json.dumps(SCORED)), NO_OBJECT),
     "a score that is nested": (completion('{"score": ' + "[" * 500 + "]" * 500 + "}"), NESTED),
-    "repeated member": (
-        completion('{"score": 4, "rationale": "Right.", "score": 5}'),
-        "it names a member twice",
-    ),
+    "repeated": (completion('{"score": 4, "rationale": "Right.", "score": 5}'), "it names a member twice"),
     "cut off": (completion('{"quoted": {"score": 5}, "sc', finish_reason="length"), CUT_OFF),
     "cut off after a quotation": (completion('I read {"score": 5}', finish_reason="length"), CUT_OFF),
 }
@@ -443,7 +440,7 @@ NO_SOCKS = (
 @table(
     "name, value, message",
     {
-        "key not in ASCII": (
+        "no ASCII": (
             "GROQ_API_KEY",
             "gsk_loopbäck0123456789",
             "GROQ_API_KEY holds a character that no key has",

@@ -98,9 +98,8 @@ def test_who_is_drawn_depends_on_the_gold(eight: Project) -> None:
     """Students, who do not have it, cannot choose a name that is never drawn."""
     orders = []
     for answer in ("Oil.", "Gas.", "Coal."):
-        eight.questions(
-            *(question(name, question=f"{n}?", answer=answer) for n, name in enumerate(GOLD_DOCUMENTS))
-        )
+        rows = (question(name, question=f"{n}?", answer=answer) for n, name in enumerate(GOLD_DOCUMENTS))
+        eight.questions(*rows)
         orders.append(tuple(row["question_id"] for row in write_sheet(eight)))
     assert len(set(orders)) == 3
 

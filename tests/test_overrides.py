@@ -100,10 +100,8 @@ def test_a_flagged_answer_can_be_overridden(project: Project, judge_with: JudgeW
     judge_with({"strong": [1]})
     override(project, "strong,q001,5,A quotation.")
     lines = below_the_averages(run(project))
-    assert lines == [
-        "Flagged q001 (role-like): 5",
-        "Overridden q001: 5 instead of the judge's 1: A quotation.",
-    ]
+    overridden = "Overridden q001: 5 instead of the judge's 1: A quotation."
+    assert lines == ["Flagged q001 (role-like): 5", overridden]
 
 
 @table("options", {"no key": [], "no system is judged": ["--judge"]})
@@ -190,15 +188,9 @@ OUTDATED = "answer, gold answer or rubric has changed: copy the new answer_id"
             ["strong,q001,6,So.", "strong,q002,2.5,So.", "strong,q003,,So."],
             [*(f"{n}: score: expected a whole number from 1 to 5" for n in (2, 3)), "4: Object missing"],
         ),
-        "blank reasons": (
-            ["strong,q001,4.0,", "strong,q002,5, "],
-            [f"2: {MISSING_REASON}", f"3: {MISSING_REASON}"],
-        ),
+        "blank": (["strong,q001,4.0,", "strong,q002,5, "], [f"2: {MISSING_REASON}", f"3: {MISSING_REASON}"]),
         "a second row": (["strong,q001,5,So."] * 2, ["3: a second decision on q001 of strong"]),
-        "a comma without quotes": (
-            ["strong,q001,5,So, far"],
-            ["2: more cells than columns: put texts with ','"],
-        ),
+        "a comma": (["strong,q001,5,So, far"], ["2: more cells than columns: put texts with ','"]),
         "two at once": (["strong,q001,7,So.", "strong,q002,5,"], ["2: score", f"3: {MISSING_REASON}"]),
     },
 )
@@ -268,9 +260,8 @@ def test_a_decision_under_an_earlier_gold_does_not_count(
 
 def test_in_a_class_an_outdated_decision_is_in_the_box(classmates: Project, judge_with: JudgeWith) -> None:
     judge_with({"ann/own": [3, 3], "bob/own": [2, 2], "cem/own": [1, 2]})
-    classmates.write(
-        FILE, "submission,question_id,score,reason,answer_id\nbob,q002,4,Appeal.,a123456789012\n"
-    )
+    header = "submission,question_id,score,reason,answer_id"
+    classmates.write(FILE, f"{header}\nbob,q002,4,Appeal.,a123456789012\n")
     outcome = run(classmates, *CLASS)
     assert f"  {FILE}:2: q002 bob: {OUTDATED}" in outcome.out.splitlines()
     assert outcome.code == 3
@@ -303,13 +294,8 @@ CRITERIA = ("--criteria", "support", "polite=Is the tone polite?")
 
 
 def test_a_decision_on_any_criterion(cited: Project) -> None:
-    override(
-        cited,
-        "own,q001,support,full,It says so.",
-        "own,q001,polite,1,Very.",
-        of="system",
-        what="criterion,score",
-    )
+    rows = ("own,q001,support,full,It says so.", "own,q001,polite,1,Very.")
+    override(cited, *rows, what="criterion,score")
     outcome = run(cited, *CRITERIA, "--report", "csv", "html")
     results = outcome.results["own"]
     assert (results["support"]["avg_support"], results["polite"]["avg_polite"]) == (1, 1)

@@ -32,9 +32,8 @@ def read_blocks(language: str) -> list[str]:
 
 
 COMMANDS = [line.strip() for block in read_blocks("sh") for line in block.splitlines() if line.strip()]
-SHOWN = [
-    line for line in COMMANDS if ".venv/" not in line or line.startswith(IN_SAMPLES)
-]  # .ci/run: the others
+# .ci/run runs the others.
+SHOWN = [line for line in COMMANDS if ".venv/" not in line or line.startswith(IN_SAMPLES)]
 
 DRAFT = """{"question": "What did the box carry?", "answer": "The box carried goods.",
 "evidence_sentences": ["S1"], "rubric": ["none", "one", "two", "three", "all"]}"""

@@ -264,9 +264,8 @@ def test_provenance_of_answers(project: Project, serve: Serve) -> None:
     results = project.read("judged/log_answers.json")
     block = {"judge_model": JUDGE, "prompt_hash": results["setup"]["prompt_hash"]}
     assert origin_of("llm_judge", block, 2) in outcome.out.splitlines()
-    assert {row["provenance"] for row in project.table("judged/log_answers.csv")} == {
-        origin_of("llm_judge", block, 2)
-    }
+    rows = project.table("judged/log_answers.csv")
+    assert {row["provenance"] for row in rows} == {origin_of("llm_judge", block, 2)}
 
 
 # The scores of two repeats, and the level that their mean is taken for
@@ -300,9 +299,8 @@ def test_from_python_models_and_functions_are_asked_several_times(small: Project
     results = evaluation.grade("dev", judge=lambda asked, answer: next(given), repeats=3)
     assert [row["answer_repeats"] for row in results.rows()] == [[1, 2, 5], [5, 5, 5]]
     for repeats in (0, -1, 1.5):
-        with pytest.raises(
-            ValueError, match=f"^repeats: expected a whole number from 1 to 20, got {repeats}$"
-        ):
+        message = f"^repeats: expected a whole number from 1 to 20, got {repeats}$"
+        with pytest.raises(ValueError, match=message):
             evaluation.grade("dev", repeats=repeats)  # type: ignore[arg-type]
 
 

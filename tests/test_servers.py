@@ -133,19 +133,13 @@ REFUSALS = {  # a parameter -> the refusal of a service that does not take it
         "reasoning_effort",
         Reply(400, json.dumps({"error": "Argument not supported: reasoning_effort"}).encode()),
     ),
-    "as an unknown argument": (
-        "seed",
-        error(400, "invalid_request", "Unrecognized request argument supplied: seed"),
-    ),
-    "in another spelling": (
+    "as an argument": ("seed", error(400, "", "Unrecognized request argument supplied: seed")),
+    "spelled so": (
         "reasoning_effort",
         error(400, "", "Model own does not support parameter reasoningEffort."),
     ),
     "in a list of texts": ("seed", Reply(422, json.dumps({"detail": ["seed is not allowed"]}).encode())),
-    "in words that answers have, too": (
-        "temperature",
-        error(400, "", "Your model does not take a temperature"),
-    ),
+    "in words of answers": ("temperature", error(400, "", "Your model does not take a temperature")),
 }
 
 
@@ -472,9 +466,8 @@ def test_no_redirect_is_followed(small: Project, serve: Serve, status: int) -> N
     """What it leads to would get answers and the key."""
 
     def answer(_call: Call) -> Reply:
-        return Reply(
-            status, b'{"error": {"message": "Go on"}}', (("location", f"{server.url}/openai/v1/there"),)
-        )
+        location = ("location", f"{server.url}/openai/v1/there")
+        return Reply(status, b'{"error": {"message": "Go on"}}', (location,))
 
     server = serve(answer)
     outcome = small.run("dev", "--workers", "1")
@@ -512,11 +505,7 @@ def test_the_price_of_an_unknown_model_can_be_said(small: Project, open_server: 
     assert (outcome.code, server.calls) == (3, [])
 
 
-USAGES: dict[str, Any] = {
-    "absurd": {"prompt_tokens": 10**30, "completion_tokens": 3},
-    "missing": None,
-    "no object": [1],
-}
+USAGES: Any = {"absurd": {"prompt_tokens": 10**30, "completion_tokens": 3}, "missing": None, "no object": [1]}
 
 
 @table("usage", USAGES)

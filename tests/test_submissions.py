@@ -94,21 +94,19 @@ def test_every_predictions_file_is_a_system(course: Project) -> None:
     others = ["(b)", "..", "B", "a[1]", "bm25+rerank", "größe", "my_own", "simple_output", "v1.2", "灯台"]
     for name in ("strong", *reversed(others), "simple"):
         course.predictions(name, CORRECT)
-    for ignored in (
+    for ignored in [
         "dev__output",
         "dev_ownoutput",
-        "train_strong_output",
+        "train_own_output",
         "Dev_own_output",
         "folder/dev_own_output",
-    ):
+    ]:
         course.write(f"{ignored}.json", "{")
     all_systems = course.run("dev", "--judge")
     course.write("dev_broken_output.json", "{")  # is not chosen
     chosen = course.run("dev", "--judge", "--systems", "v1.2", "simple", "B", "B")
-    for outcome, expected in (
-        (all_systems, ["simple", "strong", *others]),
-        (chosen, ["simple", "B", "v1.2"]),
-    ):
+    all_names = ["simple", "strong", *others]
+    for outcome, expected in ((all_systems, all_names), (chosen, ["simple", "B", "v1.2"])):
         printed = re.findall(r"^Evaluating: dev_(.+)_output\.json$", outcome.out, re.MULTILINE)
         assert (printed, list(outcome.results)) == (expected, expected)
         assert (outcome.err, outcome.code) == ([], 0)
@@ -517,10 +515,8 @@ def test_a_row_of_a_person_matches_exactly_one_name(course: Project, serve: Serv
         course.submission(f"in/{folder}", strong=CORRECT)
     rows = {"alice": 2, "alice\u00a0": 3, "Chlo\u00e9": 4, "bob": 1}
     lines = [f"{name},q001,{score},Appeal." for name, score in rows.items()]
-    course.write(
-        "dev_overrides.csv",
-        add_answer_ids(course, "\n".join(["submission,question_id,score,reason", *lines])),
-    )
+    decisions = "\n".join(["submission,question_id,score,reason", *lines])
+    course.write("dev_overrides.csv", add_answer_ids(course, decisions))
     outcome = course.run("dev", "--submissions", "in/*")
     means = {row[0]: row[1] for row in leaderboard(course, "submission", "answer")}
     assert means == {"alice": "3.5", "alice\u00a0": "4.0", "Chlo\u00e9": "4.5", "Bob": "5.0"}
@@ -622,7 +618,7 @@ def test_others_are_graded(three: Project, serve: Serve, systems: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    "file", ["dev_strong_output (1).json", "predictions.json", "work.zip", "train_x_output.json"]
+    "file", ["dev_strong_output (1).json", "rows.json", "work.zip", "train_x_output.json"]
 )
 def test_what_was_found_in_place_of_predictions_is_named(course: Project, file: str) -> None:
     course.write(f"in/ann/{file}", "{}")

@@ -100,9 +100,7 @@ def test_support_is_a_measure_of_its_own(three: Project, serve: Serve) -> None:
     assert outcome.code == 0
     without = three.run()
     assert ("support" in without.results["own"], "Support" in without.out) == (False, False)
-    combined = [
-        results["own"]["llm_judge"]["avg_combined_score"] for results in (outcome.results, without.results)
-    ]
+    combined = [run.results["own"]["llm_judge"]["avg_combined_score"] for run in (outcome, without)]
     assert combined[0] == combined[1]  # support is no part of it
 
 
@@ -123,11 +121,7 @@ LONG = document("d2", *(f"Text {n}." for n in range(1, 10)))
 CASES: dict[str, tuple[dict[str, Any], float | None, str]] = {  # prediction -> score, the cited document
     "the gold document": ({"evidence_sentences": S1, "retrieved_docs": ["d1"]}, 1, "d1"),
     "the first retrieved one": ({"evidence_sentences": S1, "retrieved_docs": ["d2", "d1"]}, 1, "d2"),
-    "which has more of the sentences": (
-        {"evidence_sentences": ["S1", "S9"], "retrieved_docs": ["d2"]},
-        1,
-        "d2",
-    ),
+    "which has more of them": ({"evidence_sentences": ["S1", "S9"], "retrieved_docs": ["d2"]}, 1, "d2"),
     "which has fewer": ({"evidence_sentences": ["S2", "S1"], "retrieved_docs": ["d3"]}, 1, "d1"),
     "which has none": ({"evidence_sentences": S1, "retrieved_docs": ["d9"]}, 1, "d1"),
     "unknown sentences": ({"evidence_sentences": ["S77"], "retrieved_docs": ["d2"]}, 0, ""),
