@@ -37,18 +37,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is loaded:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The names of the module that tests may use beside its importable functions: clocks, fakes and their types.
-SEAMS = (
-    "BACKOFF_S",
-    "GRACE_S",
-    "RateLimiter",
-    "RateLimit",
-    "compute_p_values",  # these are simulated by bench_statistics.py
-    "Sample",
-    "make_sample",
-    "compute_mean_interval",
-    "compute_difference_interval",
-)
+# The names of the module that tests may use beside its importable functions: clocks, fakes and their types,
+# and what bench_statistics.py simulates.
+SEAMS: tuple[str, ...] = ("BACKOFF_S", "GRACE_S", "RateLimiter", "RateLimit", "Sample", "make_sample")
+SEAMS += ("compute_p_values", "compute_mean_interval", "compute_difference_interval")
 
 SUMMARY_CRITERIA = (
     "criterion_1_claim_relevance",
@@ -77,23 +69,10 @@ Embed = Callable[[Mapping[str, Sequence[float]]], list[list[str]]]
 
 # The examples of property tests are always the same ones, unless --hypothesis-profile=random asks for others.
 ONE_FOLDER = [HealthCheck.function_scoped_fixture]  # each example makes its own files in it
-settings.register_profile(
-    "fixed",
-    derandomize=True,
-    deadline=None,
-    max_examples=100,
-    phases=[Phase.generate],  # to shrink a failure takes a minute
-    suppress_health_check=ONE_FOLDER,
-)
-settings.register_profile(
-    "random",
-    derandomize=False,
-    database=None,
-    deadline=None,
-    max_examples=5_000,
-    print_blob=True,
-    suppress_health_check=ONE_FOLDER,
-)
+ALWAYS: Any = {"deadline": None, "suppress_health_check": ONE_FOLDER}
+NO_SHRINKING = [Phase.generate]  # to shrink a failure takes a minute
+settings.register_profile("fixed", derandomize=True, max_examples=100, phases=NO_SHRINKING, **ALWAYS)
+settings.register_profile("random", database=None, max_examples=5_000, print_blob=True, **ALWAYS)
 settings.load_profile("fixed")
 
 

@@ -61,9 +61,8 @@ def test_forms_of_a_file(project: Project) -> None:
 
 
 GOLD_NAMES = ("expected_answer", "gold", "expected", "ground_truth", "reference", "expected_output", "target")
-PREDICTION_NAMES = (
-    *("generated_answer", "prediction", "generated", "response", "output", "actual_output", "completion"),
-)
+PREDICTION_NAMES: tuple[str, ...] = ("generated_answer", "prediction", "generated", "response")
+PREDICTION_NAMES += ("output", "actual_output", "completion")
 QUESTION_NAMES = ("question", "input", "query", "user_input", "instruction", "prompt", "inputs")
 CONTEXT_NAMES = ("context", "contexts", "retrieved_contexts", "retrieval_context")
 FIELDS: dict[str, tuple[Row, Row]] = {
@@ -73,10 +72,7 @@ FIELDS: dict[str, tuple[Row, Row]] = {
     **{name: ({"gold": "a", name: "b"}, {"input": "b"}) for name in QUESTION_NAMES},
     **{name: ({"gold": "a", name: ["b"]}, {"context": ["b"]}) for name in CONTEXT_NAMES},
     "ground_truths": ({"ground_truths": ["a", "b"], "answer": "b"}, {"gold": "a", "prediction": "b"}),
-    "in another case, a space": (
-        {"Ground Truth": "a", "LLM-Output": "-", "Output": "b"},
-        {"prediction": "b"},
-    ),
+    "other case, a space": ({"Ground Truth": "a", "LLM-Output": "-", "Output": "b"}, {"prediction": "b"}),
     "answer beside a system's one": ({"answer": "a", "output": "b"}, {"gold": "a", "prediction": "b"}),
     "options without a gold answer": ({"expected_options": ["a", "b"], "gold": ""}, {"gold": "a"}),
     "a boolean": ({"gold": True, "prediction": False}, {"gold": "true", "prediction": "false"}),
@@ -140,10 +136,7 @@ numbers.csv:4: latency_ms: expected a number with a decimal point, as 1250.5, go
 numbers.csv:5: input_tokens: {TOKENS}, got 1.000""",
     ),
     "numbers.json": (
-        [
-            {"gold": "a", "output": "a", "output_tokens": 3.5},
-            {"gold": "a", "output": "a", "latency_ms": True},
-        ],
+        [{"gold": "a", "output": "a", "output_tokens": 3.5}, {"gold": "a", "output": "", "latency_ms": True}],
         f""": [0]: output_tokens: {TOKENS}, got 3.5
 numbers.json: [1]: latency_ms: expected a number with a decimal point, as 1250.5, got true""",
     ),
@@ -328,7 +321,7 @@ NOT_READ: dict[str, tuple[object, str]] = {
         [{"gold": "Oil", "response": {"text": "oil", "cost": 1}}],
         "a.json: [0]: prediction: Expected str, got object",
     ),
-    "a list of answers": (
+    "a list": (
         [{"gold": "Oil", "output": ["oil", "fat"]}],
         "a.json: [0]: prediction: Expected str, got array",
     ),

@@ -40,9 +40,8 @@ GOOD = "A lamp lit the hall."
 def ask_about(project: Project, answers: Mapping[str, str], **changes: Any) -> None:
     """Write one question per answer. The name of the case is its question ID and ends its question."""
     row = {"answer": REFERENCE, "rubric": RUBRIC, **changes}
-    project.questions(
-        *(question("d1", question_id=name, question=f"What lit the hall? {name}", **row) for name in answers)
-    )
+    texts = {name: f"What lit the hall? {name}" for name in answers}
+    project.questions(*(question("d1", question_id=name, question=texts[name], **row) for name in answers))
     project.documents(document("d1", "The lamp burned oil."))
     predictions = {name: {"answer": answer} for name, answer in answers.items()}
     project.predictions("strong", predictions)

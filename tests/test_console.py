@@ -349,11 +349,7 @@ def test_the_name_of_a_command_is_no_split(small: Project) -> None:
     assert small.run("check", "dev").out.startswith("strong: 2 of 2 questions answered")
 
 
-CHOICES = {
-    "--rpm 60 dev": "dev simple strong",
-    "dev --systems strong dev": "dev strong",
-    "--systems=dev dev": "dev",
-}
+CHOICES = {"--rpm 60 dev": "dev simple strong", "dev --systems strong": "strong", "--systems=dev dev": "dev"}
 
 
 @table("arguments, systems", {pair[0]: pair for pair in CHOICES.items()})

@@ -319,7 +319,10 @@ def test_a_prompt_fits_a_minute(project: Project, serve: Serve, options: list[st
     assert project.read("dev_s_output.json")["q001"]["evidence_sentences"] == ["S0001"]
 
 
-@pytest.mark.parametrize(("model", "is_warned"), [("gpt-4o", True), (LLAMA, False)])
+GENERATORS = {"gpt-4o": True, "o3": True, "text-davinci-003": True, LLAMA: False, "llama-3": False}
+
+
+@table("model, is_warned", {pair[0]: pair for pair in GENERATORS.items()})
 def test_a_judge_of_the_generators_family(small: Project, serve: Serve, model: str, is_warned: bool) -> None:
     serve(score_reply(4))
     small.predictions("strong", {name: {"answer": "Oil.", "model": model} for name in ("q001", "q002")})

@@ -256,3 +256,22 @@ def test_same_input_gives_the_same_bytes_in_any_process(small: Project) -> None:
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     run = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     assert (run.stdout, small.files()[RESULTS]) == here
+
+
+@posix_only
+def test_only_predictions_of_known_questions_are_built(small: Project) -> None:
+    """10 MB of others take little memory, and are counted and named by their first ten IDs."""
+    text = ", ".join(f'"x-{number}y": {{}}' for number in range(500_000))
+    small.submission("in/eve")
+    small.write("in/eve/dev_own_output.json", f"{{{text}}}")
+    program = Path(evaluation.__file__).parent
+    code = (
+        f"import sys; sys.path.insert(0, {str(program)!r}); import evaluation, resource; "
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
+        "evaluation.main(['dev', '--submissions', 'in/eve', '--judge', '--quiet']); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    kilobytes = int(done.stdout.splitlines()[-1]) / (1024 if sys.platform == "darwin" else 1)
+    assert kilobytes < 150_000
+    assert mentions(done.stderr.splitlines(), "predictions for IDs that no question has: 500000, e.g. x-0y")

@@ -163,9 +163,8 @@ def judged(prompt: str, more: str = "") -> Run:
     return Run(prompt, f"answers chat.json --method llm_judge --protocol {prompt} {more}")
 
 
-ALL_KINDS = (
-    "precise_fact_retrieval numeric_precision comparison analysis false_premise unanswerable_from_source"
-)
+KINDS = "precise_fact_retrieval numeric_precision comparison analysis"
+KINDS += " false_premise unanswerable_from_source"
 JSON_MODE = f"--model {LLAMA}"
 STRICT = f"--model {GPT_OSS}"
 CRITERIA_OPTIONS = "--criteria polite=Polite? criteria.json"
@@ -204,7 +203,7 @@ RUNS = {
     "generate rag, several models": Run(
         "cited answer", f"{GENERATE} rag {JSON_MODE}; {GENERATE} rag --model some/other-model"
     ),
-    "questions, JSON mode": Run("draft", f"questions --per-document 6 --kinds {ALL_KINDS} {JSON_MODE}"),
+    "questions, JSON mode": Run("draft", f"questions --per-document 6 --kinds {KINDS} {JSON_MODE}"),
     "questions, strict schema": Run("draft", f"questions --documents lamp {STRICT}"),
 }
 NAMES = {name: name for name in RUNS}

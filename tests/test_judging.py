@@ -75,20 +75,16 @@ def test_results_of_the_judge(small: Project, serve: Serve) -> None:
     serve(usual)
     block = judge_block(small.run())
     del block["per_question"][1]
+    means = ("avg_answer_score", "avg_evidence_score", "avg_combined_score")
     assert block == {
-        "total_questions": 2,
-        "questions_with_rubrics": 2,
-        "questions_scored": 2,
+        **dict.fromkeys(("total_questions", "questions_with_rubrics", "questions_scored"), 2),
         "answer_score_sum": 6,
         "evidence_score_sum": 1.0,
         "combined_score_sum": pytest.approx(1.1),
         "lambda_weight": 0.5,
         "prompt_hash": ANY,
-        "requested_model": JUDGE,
-        "judge_model": JUDGE,
-        "failed_questions": [],
-        "unjudged_questions": [],
-        "flagged_questions": [],
+        **dict.fromkeys(("requested_model", "judge_model"), JUDGE),
+        **{f"{kind}_questions": [] for kind in ("failed", "unjudged", "flagged")},
         "usage": {
             "judgements": 2,
             "prompt_tokens": 200,
@@ -96,13 +92,9 @@ def test_results_of_the_judge(small: Project, serve: Serve) -> None:
             "cached_tokens": 0,
             "cost_usd": pytest.approx(200 * 0.075e-6 + 40 * 0.30e-6),
         },
-        "avg_answer_score": 3.0,
-        "avg_evidence_score": 0.5,
-        "avg_combined_score": pytest.approx(0.55),
-        "ci95": {"avg_answer_score": None, "avg_evidence_score": None, "avg_combined_score": None},
-        "ci95_reason": dict.fromkeys(
-            ("avg_answer_score", "avg_evidence_score", "avg_combined_score"), "fewer than 5 documents: 2"
-        ),
+        **dict(zip(means, (3.0, 0.5, pytest.approx(0.55)), strict=True)),
+        "ci95": dict.fromkeys(means),
+        "ci95_reason": dict.fromkeys(means, "fewer than 5 documents: 2"),
         "per_question": [
             {
                 "question_id": "q001",
@@ -431,6 +423,7 @@ def test_what_concerns_all_stops_judging(small: Project, serve: Serve, reply: Re
 
 
 BAD_URL = "GROQ_BASE_URL: it must be http(s)://HOST/PATH, without a password or a query"
+NO_KEY_HAS = "GROQ_API_KEY holds a character that no key has"
 NO_SOCKS = (
     "GROQ_BASE_URL, SSL_CERT_FILE or a proxy of the environment: Using SOCKS proxy, but the 'socksio' "
     "package is not installed. Make sure to install httpx using `pip install httpx[socks]`."
@@ -440,11 +433,7 @@ NO_SOCKS = (
 @table(
     "name, value, message",
     {
-        "no ASCII": (
-            "GROQ_API_KEY",
-            "gsk_loopbäck0123456789",
-            "GROQ_API_KEY holds a character that no key has",
-        ),
+        "no ASCII": ("GROQ_API_KEY", "gsk_loopbäck0123456789", NO_KEY_HAS),
         "half an IPv6 address": ("GROQ_BASE_URL", "http://[::1", BAD_URL),
         "other scheme": ("GROQ_BASE_URL", "ftp://127.0.0.1", BAD_URL),
         "no port": ("GROQ_BASE_URL", "http://127.0.0.1:x", BAD_URL),

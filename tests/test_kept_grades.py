@@ -25,7 +25,7 @@ from conftest import (
     table,
     write_many,
 )
-from groq_server import Call, completion, error, score_reply
+from groq_server import Call, completion, drop, error, score_reply
 
 JOURNAL = "dev_judgements.jsonl"
 EXCEEDS = "the next call could exceed --max-usd (asked: "
@@ -133,6 +133,19 @@ def test_answers_of_many_tokens_cost_no_more_than_the_limit(project: Project, se
     assert 0 < spent_usd <= limit_usd
     assert mentions(outcome.err, f"error: judging ended early: ${spent_usd:.4f} are spent; {EXCEEDS}")
     assert (outcome.code, len(journal_entries(project))) == (3, len(server.calls))
+
+
+def test_calls_whose_reply_was_lost_are_counted(small: Project, serve: Serve) -> None:
+    """They may have to be paid: the budget and the price count what they were expected to take."""
+    server = serve(drop())
+    outcome = small.run("dev", "--max-usd", "0.0007", "--workers", "1")
+    assert mentions(outcome.err, "error: judging ended early: $0.000", "could exceed --max-usd")
+    expected_usd = 0.0
+    for call in server.calls:
+        characters = sum(len(message["content"]) for message in call.body["messages"])
+        expected_usd += (characters / 4 * 0.075 + call.body["max_completion_tokens"] * 0.30) / 1e6
+    assert 0 < expected_usd <= 0.0007 + expected_usd / len(server.calls)
+    assert outcome.code == 3
 
 
 UNKNOWN = "--max-usd: the price of own is unknown: say it with --price"

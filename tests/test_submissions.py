@@ -617,9 +617,7 @@ def test_others_are_graded(three: Project, serve: Serve, systems: dict[str, Any]
     assert (outcome.code, mentions(outcome.err, "in/bad")) == (3, True)
 
 
-@pytest.mark.parametrize(
-    "file", ["dev_strong_output (1).json", "rows.json", "work.zip", "train_x_output.json"]
-)
+@pytest.mark.parametrize("file", ["dev_own_output (1).json", "rows.json", "work.zip", "train_x_output.json"])
 def test_what_was_found_in_place_of_predictions_is_named(course: Project, file: str) -> None:
     course.write(f"in/ann/{file}", "{}")
     course.submission("in/bob", strong=CORRECT)
