@@ -51,13 +51,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """The response to a call: sent, never sent (hang), half sent (tear), or the connection is closed."""
+    """The response to a call: sent, never sent (hang), or the connection is closed (drop)."""
 
     status: int
     body: bytes | Callable[[Call], bytes]
     headers: Pairs = JSON_TYPE
     latency_s: float = 0.0  # in addition to the server's
-    act: Literal["send", "hang", "drop", "tear"] = "send"
+    act: Literal["send", "hang", "drop"] = "send"
 
     def body_for(self, call: Call) -> bytes:
         return self.body(call) if callable(self.body) else self.body
@@ -180,10 +180,6 @@ def hang() -> Reply:
 
 def drop() -> Reply:
     return Reply(0, b"", act="drop")
-
-
-def tear(content: bytes) -> Reply:
-    return Reply(200, content, act="tear")
 
 
 def go_duration(seconds: float) -> str:
@@ -393,14 +389,9 @@ async def send(request: web.Request, reply: Reply, body: bytes, more: dict[str, 
         return web.Response(status=reply.status, body=body, headers=headers)
     if reply.act == "hang":
         await asyncio.Event().wait()
-    response = web.StreamResponse(status=reply.status, headers=headers)
-    if reply.act == "tear":
-        response.content_length = len(body)
-        await response.prepare(request)
-        await response.write(body[: len(body) // 2])
     if request.transport is not None:
         request.transport.close()
-    return response
+    return web.StreamResponse(status=reply.status, headers=headers)
 
 
 def main() -> None:

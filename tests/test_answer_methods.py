@@ -248,13 +248,6 @@ def test_two_names_of_a_field_are_a_problem(project: Project, fields: Row, names
     assert project.run("answers", "a.json", "--columns", f"{field}={column}").code == 0
 
 
-def test_an_optional_column_costs_no_row(project: Project) -> None:
-    rows = [{"gold": "a", "output": "a", "human": "yes"}, *[{"gold": "a", "output": "b"}] * 9]
-    project.write("a.json", rows)
-    outcome = project.run("answers", "a.json", "--columns", "correct=human")
-    assert (outcome.code, project.read("a_answers.json")["measures"]["exact"]["n"]) == (0, 10)
-
-
 def test_an_id_that_repeats_within_a_system_is_a_problem(project: Project) -> None:
     """As by a program that logs a question once for each filter."""
     rows = [

@@ -369,14 +369,6 @@ def test_a_failed_judgement_is_no_score_and_asked_again(
     assert (scores(project, "llm_judge"), len(server.calls)) == ([1.0, 1.0], 1)
 
 
-def test_results_are_those_of_the_last_run(lamps: Project) -> None:
-    lamps.run("answers", "a.json")
-    assert lamps.run("answers", "a.json", "--method", "exact", "--out", "b").code == 0
-    assert set(means(lamps)) == {"exact", "keyword", "f1"}
-    assert lamps.run("answers", "a.json", "--method", "exact").code == 0
-    assert set(means(lamps)) == {"exact"}
-
-
 def test_a_row_without_a_token_count(lamps: Project) -> None:
     lamps.write("a.json", [{**row, "input_tokens": 7} for row in rows("oil", "fat")] + rows("gas"))
     assert lamps.run("answers", "a.json").code == 0
@@ -411,25 +403,6 @@ def test_configurations_are_ranked_and_compared(three: Project) -> None:
     [mirrored] = [row for row in results(three, "worst")["comparison"] if row["with"] == "best"]
     assert mirrored["difference"] == -1.0
     assert mentions(outcome.out.splitlines(), "worst - best  ", "6  -1.000 [-1.000, -0.159]    0.0312  worse")
-
-
-def test_many_configurations_can_differ_significantly(project: Project) -> None:
-    """34 files are 561 pairs. Of many files only differences are listed."""
-    names = [f"f{number:02d}" for number in range(34)]
-    for name in names:
-        project.write(f"{name}.json", rows(*["oil" if name == "f07" else "fat"] * 20))
-    outcome = project.run("answers", *(f"{name}.json" for name in names), "--method", "exact")
-    assert mentions(outcome.out.splitlines(), "saved to: f07_answers.json", "(34 in all)")
-    compared = results(project, "f07")["comparison"]
-    assert {(row["p"], row["verdict"]) for row in compared} == {(1 / 10_001, "better")}
-    assert compared[0]["p_adjusted"] == 1 / 10_001
-    lines = [line for line in outcome.out.splitlines() if " - f" in line]
-    shown = [line for line in lines if " - f07  exact    20  -1.000" in line or "f07 - f" in line]
-    assert len(shown) == len(lines) == 33
-    assert mentions(outcome.out.splitlines(), "Only significant differences are listed")
-    equal = [f"{name}.json" for name in names if name != "f07"][:12]
-    outcome = project.run("answers", *equal, "--method", "exact")
-    assert mentions(outcome.out.splitlines(), "No significant difference among 66 pairs.")
 
 
 def test_judge_top_judges_the_best_and_shows_the_cost_first(three: Project, serve: Serve) -> None:

@@ -66,9 +66,6 @@ def test_predictions_of_a_malformed_question_are_not_unknown(small: Project) -> 
     assert [line.partition(": ")[0] for line in outcome.err] == [f"{QUESTIONS_FILE}:2", "error"]
 
 
-# -- What students check with
-
-
 def test_students_check_in_the_kit_which_has_nothing_of_the_gold(small: Project) -> None:
     small.questions(question("d2"), question("d1", question_id="x"))
     small.write("corpus/more/d3.txt", "Lamps.")

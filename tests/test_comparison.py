@@ -219,6 +219,7 @@ def test_many_systems_can_differ_significantly(project: Project) -> None:
         found = {f"q{n:03d}": {"retrieved_docs": ["x" if number else f"d{n}"]} for n in range(1, 7)}
         project.predictions(f"s{number}", found)
     outcome = project.run()
+    assert "Only significant differences are listed" in outcome.out
     rows = outcome.results["s0"]["comparison"]
     pairs = [row for row in rows if row["measure"] == "recall_at_1_pct"]
     assert {(row["p"], row["p_adjusted"], row["verdict"]) for row in pairs} == {(2 / 64, 2 / 64, "better")}

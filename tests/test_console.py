@@ -265,6 +265,7 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     "of a command": ("generate dev --pipeline llm -x", "unrecognized arguments: -x"),
     "required": ("generate dev", "the following arguments are required: --pipeline"),
     "two splits": ("dev test", "unrecognized arguments: test"),
+    "too many": ("dev --repeats 21", "argument --repeats: expected a whole number from 1 to 20, got '21'"),
     "no value": ("dev --model", "argument --model: expected one argument"),
     "choice": ("--report md pdf", "argument --report: invalid choice: 'pdf' (choose from "),
     "400 digits": (f"--rpm {'9' * 400}", f"argument --rpm: {WHOLE} '{'9' * 20}'"),
@@ -368,17 +369,6 @@ def test_options_from_a_file(both: Project) -> None:
     assert (outcome.code, list(both.read("my results#1/dev_evaluation.json"))) == (0, ["simple", "strong"])
 
 
-@pytest.mark.parametrize("option", ["--version", "-V"])
-def test_version(project: Project, option: str) -> None:
-    assert project.run(option).out == f"evaluation.py {evaluation.VERSION}\n"
-
-
-def test_overview(project: Project) -> None:
-    overview = project.run("--help").out
-    assert len(overview.splitlines()) <= 30
-    assert project.run("-h").out == overview
-
-
 @pytest.mark.parametrize(
     "command", ["dev", "check", "answers", "agreement", "summaries", "generate", "questions"]
 )
@@ -388,6 +378,13 @@ def test_help(project: Project, command: str) -> None:
     assert text.startswith(f"usage: evaluation.py {title} ... [options]\n")
     assert max(map(len, text.splitlines())) <= 100
     assert len(text.splitlines()) <= 80
+
+
+def test_version_and_overview(project: Project) -> None:
+    version = f"evaluation.py {evaluation.VERSION}\n"
+    assert [project.run(option).out for option in ("--version", "-V")] == [version] * 2
+    overview = project.run("--help").out
+    assert (len(overview.splitlines()) <= 30, project.run("-h").out) == (True, overview)
 
 
 FOLDER = os.path.dirname(evaluation.__file__)
@@ -421,13 +418,6 @@ def test_package_for_judging_is_missing(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)  # otherwise no progress bar is needed
     monkeypatch.setitem(sys.modules, package, None)
     assert small.run().err[-1:] == [f"error: cannot import {package}: {INSTALL}"]
-
-
-def test_results_that_cannot_be_written(small: Project, judge_with: JudgeWith) -> None:
-    (small.folder / "dev_evaluation.json").mkdir()
-    judge_with({"strong": [5, 2]})
-    assert evaluation.main(["dev"]) == 2
-    assert small.capture.readouterr().err.splitlines()[-1].startswith("error: dev_evaluation.json: ")
 
 
 @table("arguments, split", {"default": ([], "train"), "given": (["test"], "test")})

@@ -140,15 +140,6 @@ def test_who_was_graded_must_be_named(graded: Project) -> None:
     assert (outcome.code, list(read_grades(graded))) == (0, ["one", "two"])
 
 
-@posix_only
-def test_a_pattern_with_matches_is_a_pattern(graded: Project) -> None:
-    graded.submission("in/*", own=answers("star", **CITED))
-    outcome = graded.run("dev", "--submissions", "in/*", GROQ_API_KEY="")
-    assert outcome.out.endswith("\n5 of 5 submissions graded; without points yet: 1\n")
-
-
-# ------------------------------------------------------------------ What differs from the last run
-
 MARKDOWN = "dev_leaderboard.md"
 BOARD = "dev_leaderboard.html"
 HISTORY = "dev_graded/history.csv"
@@ -539,8 +530,6 @@ def test_the_question_that_good_students_fail_comes_first(project: Project, judg
     # r = t / sqrt(n - 2 + t^2) with t(8) = 2.306
     assert mentions(lines, "With 10 submissions chance alone makes it up to 0.63 (95 %).")
 
-
-# ------------------------------------------------------------------ What needs attention
 
 RIGHT = {"q001": {"answer": "It is d1.", **CITED}, "q002": {"answer": "It is d2.", **CITED}}
 ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases

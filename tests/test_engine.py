@@ -120,8 +120,6 @@ def test_service_that_refuses_every_call_stops_judging(project: Project, serve: 
     assert outcome.code == 3
 
 
-# ------------------------------------------------------------------ Answers that are refused
-
 ATTACK = "' OR 1=1 UNION SELECT"
 
 
@@ -361,9 +359,6 @@ def test_rate_limiter(steps: list[Step], tokens: float, wait_s: float) -> None:
     assert limiter.call(tokens) == pytest.approx(wait_s)
 
 
-# ------------------------------------------------------------------ The journal
-
-
 def scored(score: int, rationale: str = "Right.") -> Reply:
     content = json.dumps({"rationale": rationale, "score": score})
     return completion(content, prompt_tokens=100, completion_tokens=20)
@@ -530,9 +525,6 @@ def test_the_journal_is_locked_on_windows(
     if not is_held:  # a byte that no reader of the journal needs
         assert locked == [(1 << 40, 2, 1)]
         assert small.files()[JOURNAL].count(b"\n") == 2
-
-
-# ------------------------------------------------------------------ Interrupted, killed and concurrent runs
 
 
 @contextmanager

@@ -361,16 +361,6 @@ def test_criteria_are_judged_alone_unless_methods_are_named(project: Project, se
     assert len(server.calls) == 2
 
 
-def test_a_judge_of_the_best_systems_alone(project: Project) -> None:
-    def judge(_item: evaluation.Item) -> float:
-        return 1.0
-
-    systems = {f"s{number}": [{"gold": "oil", "answer": f"oil {'x ' * number}"}] for number in range(7)}
-    results = evaluation.grade_answers(systems, methods=["f1"], judge=judge)
-    judged = {name for name in results if "llm_judge" in results[name]["measures"]}
-    assert judged == {f"s{number}" for number in range(5)}
-
-
 def test_rows_say_which_criterion_failed(project: Project, serve: Serve) -> None:
     serve(completion("I cannot say."))
     rows = [*ROWS, {"question": "Why?", "gold": "So", "answer": "So"}]

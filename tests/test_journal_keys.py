@@ -61,9 +61,6 @@ REPLIES: dict[str, dict[str, Any]] = {  # by prompt
 }
 
 
-# -- The project that all runs share
-
-
 @pytest.fixture(autouse=True)
 def inputs(project: Project) -> None:
     """Write small inputs for every command, with texts that prompts have to clean, escape or cut."""
@@ -130,9 +127,6 @@ def gold_summary(topic: str) -> dict[str, Any]:
     return {"id": f"g-{topic}", "title": f"{topic}: Good or  bad?", **favor, **against}
 
 
-# -- Keys and journals
-
-
 def keys_in(project: Project) -> set[str]:
     """All keys in all journals, wherever they are."""
     paths = project.folder.rglob("*judgements.jsonl")
@@ -148,9 +142,6 @@ def keys_of(calls: Iterable[Call]) -> list[str]:
 
 def reply_to(name: str) -> Reply:
     return completion(json.dumps(REPLIES[RUNS[name].prompt]))
-
-
-# -- The runs
 
 
 class Run(NamedTuple):

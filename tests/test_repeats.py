@@ -18,7 +18,6 @@ from conftest import (
     JudgeWith,
     Project,
     Serve,
-    assert_refused,
     journal_entries,
     json_lines,
     judge_block,
@@ -131,12 +130,6 @@ def test_a_baseline_with_another_number_of_repeats_is_compared(project: Project,
     assert -2 in [row["difference"] for row in baseline["differences"]]
     project.write("baseline.json", outcome.results)
     assert project.run(*THRICE, "--baseline", "baseline.json").results["strong"]["baseline"]["notes"] == []
-
-
-def test_a_number_of_repeats_that_is_none(small: Project) -> None:
-    for value in ("0", "-1", "x", "21"):
-        message = f"error: argument --repeats: expected a whole number from 1 to 20, got {value!r}"
-        assert assert_refused(small, "dev", "--repeats", value) == [message]
 
 
 def verdict_by_turns(*words: str) -> Callable[[Call], Reply]:

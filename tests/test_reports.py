@@ -171,9 +171,6 @@ def test_csv_numbers_have_six_digits_and_others_are_exact(project: Project, judg
     assert exact["llm_judge"]["per_question"][0]["evidence_score"] == 4 / 7
 
 
-# ------------------------------------------------------------------ Which reports are written, and where
-
-
 @table(
     "arguments, written",
     {

@@ -168,8 +168,6 @@ def test_unknown_names_in_options(four_systems: Project, serve: Serve, arguments
     assert (problems, server.calls) == ([message.format(four_systems.folder)], [])
 
 
-# ------------------------------------------------------------------ Several submissions
-
 CONSOLE = """\
 Evaluating dev split outputs...
 Questions file: NLP Project Data/dev_final_jsonl.txt
@@ -575,8 +573,6 @@ def test_equal_predictions_are_one_warning(three: Project) -> None:
         equal = [line for line in three.run(*command).err if "equal" in line]
         assert equal == ["warning: equal predictions: ann/strong, dan/own"]
 
-
-# ------------------------------------------------------------------ What is wrong with a submission
 
 CUT_OFF = {"strong": '{"q001": {},\n\n"q002": {"ans', "other": CORRECT}
 

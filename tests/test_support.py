@@ -16,7 +16,6 @@ from conftest import (
     Serve,
     document,
     first_question,
-    journal_entries,
     mentions,
     pasted,
     prompt_of,
@@ -173,18 +172,6 @@ def test_a_failed_call_counts_0_and_is_asked_again(three: Project, serve: Serve)
     assert outcome.code == 3
     serve(lambda call: support_reply("full"))
     assert (scores_of(three.run(*SUPPORT))["q001"], three.run(*SUPPORT).code) == (1, 0)
-
-
-def test_journal_price_and_plan(three: Project, serve: Serve) -> None:
-    server = serve(judge)
-    assert "Judgements: 5, of which 0 are stored already\n" in three.run(*SUPPORT, "--dry-run").out
-    assert (three.run(*SUPPORT, "--max-usd", "0").code, server.calls) == (3, [])
-    three.run()
-    assert len(server.calls) == 3  # no key of these changes
-    three.run(*SUPPORT)
-    assert (len(server.calls), len(journal_entries(three))) == (5, 5)
-    again = three.run(*SUPPORT, GROQ_API_KEY="")
-    assert (scores_of(again), again.code) == ({"q001": 1, "q002": 0.5, "q003": 0}, 0)
 
 
 def test_reports_and_leaderboard(three: Project, serve: Serve) -> None:
