@@ -666,18 +666,15 @@ def test_what_is_not_measured_now_or_by_another_judge_is_not_compared(before: Pr
     assert verdicts["llm_judge"] == "not judged by the same model with the same prompt"
 
 
+SCORE = "before.json: detailed_results[0].scores[...]"
+
+
 @table(
     "content, message",
     {
         "another file": ([], "before.json: Expected object, got array"),
-        "no number": (
-            {"scores": {"exact": "1"}},
-            "before.json: detailed_results[0].scores[...]: Expected int | float | null, got str",
-        ),
-        "a large number": (
-            {"scores": {"exact": 10**400}},
-            "before.json: detailed_results[0].scores[...]: Expected int <= 1000000000",
-        ),
+        "no number": ({"scores": {"exact": "1"}}, f"{SCORE}: Expected int | float | null, got str"),
+        "a large number": ({"scores": {"exact": 10**400}}, f"{SCORE}: Expected int <= 1000000000"),
     },
 )
 def test_what_cannot_be_a_baseline(before: Project, content: Any, message: str) -> None:

@@ -242,10 +242,8 @@ def test_the_history_of_version_6_is_continued(graded: Project) -> None:
     assert after[0] == before[0]
     assert [row.replace('"', "") for row in after[:4]] == [row.replace('"', "") for row in before]
     added = [row.split(",") for row in after[4:]]
-    assert [[row[1], row[3], row[4], row[6]] for row in added] == [
-        ["two", "100.0", "good", JUDGE],
-        ["third", "70.0", "final", JUDGE],
-    ]
+    expected = [["two", "100.0", "good", JUDGE], ["third", "70.0", "final", JUDGE]]
+    assert [[row[1], row[3], row[4], row[6]] for row in added] == expected
     rows = {row["submission"]: row for row in graded.table("dev_grades.csv")}
     assert (rows["one"]["previous"], rows["one"]["previous_date"]) == ("70.0", "2026-11-01T08:00:00+00:00")
     assert (rows["two"]["previous"], rows["bare"]["previous"]) == ("", "")

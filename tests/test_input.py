@@ -115,9 +115,9 @@ EXPECTED = "file not found in {}: expected dev_NAME_output.json"
     {
         "form": ("dev_bm25.json", "", f"dev_*_output.json: {EXPECTED}; found dev_bm25.json"),
         "system": (
-            "dev_simple_output.json",
+            "dev_x_output.json",
             "--systems strong",
-            f"dev_strong_output.json: {EXPECTED}; found dev_simple_output.json",
+            f"{PREDICTIONS}: {EXPECTED}; found dev_x_output.json",
         ),
         "folder": ("team1/dev.json", "--submissions teem1", "error: --submissions: not a folder: teem1"),
         "overrides": ("ovr.csv", "--overrides over.csv", "over.csv: file not found in {}; found ovr.csv"),

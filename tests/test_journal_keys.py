@@ -22,7 +22,6 @@ from conftest import (
     FIRST_SEED,
     GPT_OSS,
     LLAMA,
-    SUMMARY_CRITERIA,
     Outcome,
     Project,
     Serve,
@@ -32,24 +31,20 @@ from conftest import (
     question,
     table,
 )
+from conftest import SUMMARY_CRITERIA as SUMMARY
 from groq_server import Call, Reply, completion
 
 STORED: dict[str, Any] = json.loads(Path(__file__).with_name("journal_keys.json").read_bytes())
 
+QUALITY = ("correctness", "helpfulness", "faithfulness", "fluency", "overall")
 REPLIES: dict[str, dict[str, Any]] = {  # by prompt
     "rubric": {"rationale": "Right.", "score": 4},
     "support": {"rationale": "Right.", "score": 4, "support": "full"},  # is asked with the rubric
     "criteria": {"rationale": "Right.", "score": 4, "decision": "yes"},  # likewise, two of them
     "verdict": {"reasoning": "Right.", "correct": "yes"},
     "fraction": {"reasoning": "Nearly all.", "score": 0.8},
-    "quality": {
-        "reasoning": "Good.",
-        **dict.fromkeys(("correctness", "helpfulness", "faithfulness", "fluency", "overall"), 4),
-    },
-    "summary": {
-        "explanations": dict.fromkeys(SUMMARY_CRITERIA, "Yes."),
-        "scores": dict.fromkeys(SUMMARY_CRITERIA, 2),
-    },
+    "quality": {"reasoning": "Good.", **dict.fromkeys(QUALITY, 4)},
+    "summary": {"explanations": dict.fromkeys(SUMMARY, "Yes."), "scores": dict.fromkeys(SUMMARY, 2)},
     "answer": {"answer": "It burned oil."},
     "cited answer": {"told": True, "answer": "It burned oil.", "sentences": ["D1.S1"]},
     "draft": {

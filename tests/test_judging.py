@@ -66,9 +66,8 @@ def written_text(project: Project, outcome: Outcome) -> str:
     return "\n".join([outcome.out, *outcome.err, *files])
 
 
-GOLD_ID = hashlib.sha256(
-    "\0".join(["What is d1?", "d1", "It is d1.", "S1", "Is it d1?", *SCALE.values()]).encode()
-).hexdigest()[:12]
+GOLD_TEXTS = ["What is d1?", "d1", "It is d1.", "S1", "Is it d1?", *SCALE.values()]
+GOLD_ID = hashlib.sha256("\0".join(GOLD_TEXTS).encode()).hexdigest()[:12]
 
 
 def test_results_of_the_judge(small: Project, serve: Serve) -> None:

@@ -401,14 +401,10 @@ def test_an_answer_id_says_which_of_several_systems(submissions: Project) -> Non
     assert scores == {"x": 5, "y": 1}
 
 
-@table(
-    "row, code",
-    {
-        "both": ("three,y", 0),
-        "the system with its submission": ("three,three/y", 0),
-        "another submission's system": ("three,one/y", 3),
-    },
-)
+NAMED = {"three,y": 0, "three,three/y": 0, "three,one/y": 3}  # submission and system; the last is another's
+
+
+@table("row, code", {pair[0]: pair for pair in NAMED.items()})
 def test_a_decision_names_submission_and_system(submissions: Project, row: str, code: int) -> None:
     override(submissions, f"{row},q001,5,So.", of="submission,system")
     outcome = run(submissions, "--submissions", "one", "three")

@@ -44,9 +44,8 @@ RUBRIC = {"description": "Is it right?", "scale": SCALE}
 
 def members(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[Row]:
     """Draw objects with one of these values per member. A member that draws ... is left out."""
-    return st.fixed_dictionaries(values).map(
-        lambda row: {name: value for name, value in row.items() if value is not ...}
-    )
+    rows = st.fixed_dictionaries(values)
+    return rows.map(lambda row: {name: value for name, value in row.items() if value is not ...})
 
 
 @st.composite

@@ -16,6 +16,7 @@ Row = dict[str, Any]
 
 DRAFTS = "drafted_questions.jsonl"
 FACT, UNANSWERABLE = "precise_fact_retrieval", "unanswerable_from_source"
+WHICH = "Which of these facts does the answer give?"
 LEVELS = ["nothing", "a lamp", "a lamp that was lit", "the century", "the year 1823"]
 LAMP = document(
     "lamp",
@@ -84,10 +85,7 @@ def test_a_drafted_question(lamps: Project, serve: Serve) -> None:
         "question": "When was the lamp at Cordouan lit?",
         "answer": "It was lit in 1823.",
         "evidence_sentences": ["S1"],
-        "rubric": {
-            "description": "Which of these facts does the answer give?",
-            "scale": dict(zip("12345", LEVELS, strict=True)),
-        },
+        "rubric": {"description": WHICH, "scale": dict(zip("12345", LEVELS, strict=True))},
         "synthetic": True,
         "reviewed": False,
         "model": "openai/gpt-oss-20b",

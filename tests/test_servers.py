@@ -116,26 +116,21 @@ def faults_of(parameter: str) -> list[dict[str, Any]]:
     return [{"type": "extra_forbidden", "loc": ["body", parameter], "msg": "Extra inputs are not permitted"}]
 
 
+def refusal_of(status: int, body: object) -> Reply:
+    return Reply(status, json.dumps(body).encode())
+
+
 UNSUPPORTED = "Unsupported value: '{}' does not support 0 with this model."
 REFUSALS = {  # a parameter -> the refusal of a service that does not take it
     "in the message": ("temperature", error(400, "unsupported_value", UNSUPPORTED.format("temperature"))),
     "as param": ("temperature", error(400, "unsupported_value", "Not supported.", param="temperature")),
-    "in a list of faults": ("seed", Reply(422, json.dumps({"detail": faults_of("seed")}).encode())),
-    "in a list in the message": (
-        "seed",
-        Reply(422, json.dumps({"object": "error", "message": {"detail": faults_of("seed")}}).encode()),
-    ),
-    "in a list of errors": (
-        "seed",
-        Reply(400, json.dumps([{"error": {"code": 400, "message": 'Unknown name "seed"'}}]).encode()),
-    ),
-    "as the error itself": (
-        "reasoning_effort",
-        Reply(400, json.dumps({"error": "Argument not supported: reasoning_effort"}).encode()),
-    ),
+    "in a list of faults": ("seed", refusal_of(422, {"detail": faults_of("seed")})),
+    "in a list in the message": ("seed", refusal_of(422, {"message": {"detail": faults_of("seed")}})),
+    "in a list of errors": ("seed", refusal_of(400, [{"error": {"message": 'Unknown name "seed"'}}])),
+    "as the error itself": ("seed", refusal_of(400, {"error": "Argument not supported: seed"})),
     "as an argument": ("seed", error(400, "", "Unrecognized request argument supplied: seed")),
     "spelled": ("reasoning_effort", error(400, "", "Model own does not support reasoningEffort.")),
-    "in a list of texts": ("seed", Reply(422, json.dumps({"detail": ["seed is not allowed"]}).encode())),
+    "in a list of texts": ("seed", refusal_of(422, {"detail": ["seed is not allowed"]})),
     "in words of answers": ("temperature", error(400, "", "Your model does not take a temperature")),
 }
 
@@ -167,7 +162,7 @@ def test_a_service_that_refuses_several_parameters(small: Project, open_server: 
     def answer(call: Call) -> Reply:
         for name in names:
             if name in call.body:
-                return Reply(422, json.dumps({"detail": faults_of(name)}).encode())
+                return refusal_of(422, {"detail": faults_of(name)})
         return score_reply(4)
 
     server = open_server(answer)

@@ -123,6 +123,7 @@ SAME_ID = {
 DRAFTS = [question("d1", synthetic=True), question("d2", synthetic=True, reviewed=True)]
 THREE: Files = {"questions": [*ASKED, question("d3")], **answered({}, {}, q003=answer("d3"))}
 TWO_LEVELS_MISSING = {"scale": {**dict.fromkeys("135", "x"), "4": " "}}
+UNREAD = "fields that cannot be read, counted as not given"
 NOT_RETRIEVED = "retrieved IDs unlike those of the documents"
 AS_IN_CORPUS = "write them as in the corpus"
 AS_IN_DOCUMENTS = "S1; write them as in the documents"
@@ -230,12 +231,7 @@ WARNINGS: dict[str, tuple[Files, str, str, int, str]] = {
     ),
     "an answer of another type": (
         {"predictions": {"q001": answer("d1"), "q002": answer("d2", answer=["x"])}},
-        *(
-            STRONG,
-            "fields that cannot be read, counted as not given",
-            1,
-            "q002: answer: Expected str, got array",
-        ),
+        *(STRONG, UNREAD, 1, "q002: answer: Expected str, got array"),
     ),
     "all answers the same": (three(answer="No."), *(STRONG, "all answers are the same", 3, "q001")),
 }
