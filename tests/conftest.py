@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import difflib
-import gc
 import hashlib
 import io
 import itertools
@@ -17,7 +16,7 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -86,16 +85,6 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
             report.outcome = "failed"
             report.longrepr = f"skipped, which is a failure with CI=true: {reason}"
     return report
-
-
-@contextmanager
-def all_kept() -> Iterator[None]:
-    """Have the garbage collector pass over what exists by now, which would take it half a second."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def table(names: str, rows: Mapping[str, Any]) -> pytest.MarkDecorator:

@@ -152,12 +152,6 @@ def differ(outcome: Outcome) -> list[str]:
     return [line.strip() for line in named[1].splitlines()] if named else []
 
 
-def rewrite_question(project: Project, position: int, **changes: Any) -> None:
-    rows = [question("d1"), question("d2")]
-    rows[position] |= changes
-    project.questions(*rows)
-
-
 def change_answers(project: Project, judge_with: JudgeWith, score: int | None = 5) -> tuple[str, ...]:
     project.submission("in/one", own={**answers("one", **CITED), "q002": {"answer": "Changed.", **CITED}})
     judge_with({"in/one/own": [3, score]})
@@ -331,7 +325,7 @@ def test_a_page_names_no_other_student_and_no_folder_above(graded: Project) -> N
     """The journal has no names at all."""
     shutil.copytree(graded.folder / "in/one", graded.folder / "in/group/work")
     graded.submission("in/group/work", own={**answers("one", **CITED), "q9": {}})
-    rewrite_question(graded, 0, answer="It poured.")  # which is not in the journal
+    graded.questions(question("d1", answer="It poured."), question("d2"))  # which is not in the journal
     folders = f"{graded.folder.as_posix()}/in/*"
     outcome = graded.run("dev", "--submissions", folders, "--report", "html", "md", "csv", GROQ_API_KEY="")
     assert mentions(outcome.err, "IDs that no question has, in files: 1, e.g. q9")

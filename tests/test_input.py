@@ -11,22 +11,13 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import evaluation
 import pytest
 
 from conftest import QUESTIONS_FILE as QUESTIONS
-from conftest import (
-    JudgeWith,
-    Outcome,
-    Project,
-    assert_refused,
-    document,
-    mentions,
-    posix_only,
-    question,
-    table,
-)
+from conftest import JudgeWith, Project, assert_refused, document, mentions, posix_only, question, table
 
 PREDICTIONS = "dev_strong_output.json"
 RESULTS = "dev_evaluation.json"
@@ -171,14 +162,14 @@ def test_of_many_problems_in_a_file_the_first_ten_are_listed(small: Project) -> 
 
 
 READ, NOT_READ = ("words", 1.0), ("ids", 0.0)
-Evidence = Callable[..., tuple[Outcome, list[tuple[str, float]]]]
+Evidence = Callable[..., Any]
 
 
 @pytest.fixture
 def evidence(project: Project, judge_with: JudgeWith) -> Evidence:
     """Grade citations of S2 instead of S1. Their words are the same: the score shows if they were read."""
 
-    def evidence(*doc_ids: str) -> tuple[Outcome, list[tuple[str, float]]]:
+    def evidence(*doc_ids: str) -> tuple[Any, list[tuple[str, float]]]:
         project.questions(*(question(doc_id, question=f"{n}?") for n, doc_id in enumerate(doc_ids)))
         prediction = {"answer": "Yes.", "evidence_sentences": ["S2"]}
         project.predictions("strong", {f"q{n:03d}": prediction for n in range(1, len(doc_ids) + 1)})

@@ -18,19 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from conftest import (
-    FIRST_SEED,
-    GPT_OSS,
-    LLAMA,
-    Outcome,
-    Project,
-    Serve,
-    document,
-    first_question,
-    json_lines,
-    question,
-    table,
-)
+from conftest import FIRST_SEED, Project, Serve, document, first_question, json_lines, question, table
 from conftest import SUMMARY_CRITERIA as SUMMARY
 from groq_server import Call, Reply, completion
 
@@ -151,8 +139,8 @@ def judged(prompt: str, more: str = "") -> Run:
 
 KINDS = "precise_fact_retrieval numeric_precision comparison analysis"
 KINDS += " false_premise unanswerable_from_source"
-JSON_MODE = f"--model {LLAMA}"
-STRICT = f"--model {GPT_OSS}"
+JSON_MODE = "--model llama-3.1-8b-instant"
+STRICT = "--model openai/gpt-oss-20b"
 CRITERIA_OPTIONS = "--criteria polite=Polite? criteria.json"
 BOTH = "--method exact llm_judge"
 GENERATE = "generate dev --overwrite --pipeline"
@@ -196,7 +184,7 @@ NAMES = {name: name for name in RUNS}
 OF_ONE_QUESTION = ("split, larger model", "split, model local", "split, unknown model")
 
 
-def run_stored(project: Project, name: str, *more: str, **environment: str) -> Outcome:
+def run_stored(project: Project, name: str, *more: str, **environment: str) -> Any:
     outcomes = []
     for command in RUNS[name].command.split(";"):
         outcomes.append(project.run(*command.split(), *more, **environment))

@@ -37,18 +37,7 @@ from conftest import (
     table,
     write_many,
 )
-from groq_server import (
-    Call,
-    GroqServer,
-    Reply,
-    completion,
-    drop,
-    error,
-    json_validate_failed,
-    model_gone,
-    score_reply,
-    too_large,
-)
+from groq_server import Call, GroqServer, Reply, completion, drop, error, json_validate_failed, score_reply
 
 UNJUDGED = ["retrieval", "citation", "slices", "run"]
 
@@ -404,7 +393,6 @@ UNUSABLE_SERVICES: dict[str, tuple[Reply, str]] = {
     "wrong key": (error(401, "invalid_api_key", "Invalid API Key"), "HTTP 401: Invalid API Key"),
     "key in the message": (error(401, "", f"No: {KEY}, {KEY}."), "No: ***, ***."),
     "wrong address": (Reply(404, b"Nothing here"), "HTTP 404: Nothing here"),
-    "withdrawn": (model_gone(), f"The model `{JUDGE}` does not exist"),
     "long page": (Reply(403, b"Denied. " * 1000), f"HTTP 403: {('Denied. ' * 1000)[:200]}..."),
 }
 
@@ -468,7 +456,7 @@ def test_key_that_the_service_repeats_is_written_nowhere(small: Project, serve: 
 
 
 UNUSABLE = {
-    "413": (too_large(6000, 9000), 1, "HTTP 413: Request too large for model"),
+    "413": (error(413, "", "Request too large"), 1, "HTTP 413: Request too large"),
     "422": (error(422, "invalid", "No such value"), 1, "HTTP 422: No such value"),
     "408": (error(408, "timeout", "Too slow"), 6, "HTTP 408: Too slow"),
     "503": (error(503, "overloaded", "Later"), 6, "HTTP 503: Later"),

@@ -17,7 +17,6 @@ SHEET, RESULTS = "dev_labels.csv", "dev_evaluation.json"
 GOLD_DOCUMENTS = ["d1", "d2", "d3", "d4", "d5", "d6", "d6", "d1"]
 IDS = [f"q{number:03d}" for number in range(1, 9)]
 JUDGED = [4, 2, 5, 3, 4, 1, 5, 3]
-PEOPLE = [4, 3, 5, 1, 4, 2]
 
 
 @pytest.fixture

@@ -10,18 +10,7 @@ from typing import Any
 
 import pytest
 
-from conftest import (
-    JUDGE,
-    Project,
-    Serve,
-    assert_refused,
-    blocks,
-    json_lines,
-    mean_interval,
-    mentions,
-    pasted,
-    table,
-)
+from conftest import JUDGE, Project, Serve, assert_refused, json_lines, mean_interval, mentions, pasted, table
 from conftest import SUMMARY_CRITERIA as NAMES
 from groq_server import Call, Reply, completion
 
@@ -122,8 +111,7 @@ def test_the_console_and_the_results(project: Project, serve: Serve) -> None:
     before = project.files()
     outcome = project.run("summaries", "--output-dir", "out/of/here")
     assert outcome.code == 3
-    printed = blocks(outcome.out)
-    assert printed["SUMMARY EVALUATION RESULTS"].startswith(MEANS_TABLE)
+    assert f"\nSUMMARY EVALUATION RESULTS\n{'=' * 60}\n\n{MEANS_TABLE}" in outcome.out
     assert mentions(outcome.err, "warning: offline 5", "judgements missing", "1", "s-Tar", NO_GOLD)
     [path] = result_files(project, folder="out/of/here")
     assert re.search(r"offline_5_llm_judge_scores_\d{8}_\d{6}\.json$", path)
@@ -197,6 +185,8 @@ def test_the_problems_of_all_files_are_listed_at_once(project: Project) -> None:
         f"{OFFLINE}: [0]: query: must not be blank",
         f"{OFFLINE}: [1]: summary[0]: Object missing required field claim",
     ]
+    (project.folder / GOLD).unlink()  # which is needed
+    assert f"{GOLD}: file not found" in assert_refused(project, "summaries")
 
 
 def test_the_gold_summary(project: Project, serve: Serve) -> None:
@@ -369,7 +359,7 @@ def test_files_are_compared_by_query(project: Project, serve: Serve) -> None:
     )
     mirrored = results(project, "merged")["comparison"][0]
     assert (mirrored["with"], mirrored["difference"], mirrored["verdict"]) == ("offline 5", -2.0, "worse")
-    printed = blocks(outcome.out)["COMPARISON BY QUERY"].splitlines()
+    printed = outcome.out.partition("COMPARISON BY QUERY")[2].splitlines()
     assert mentions(printed, "merged 5 - offline 5  Total ", "  6  -5.00 [-6.71, -0.79]    0.0312  worse")
 
 
@@ -388,11 +378,6 @@ def test_hostile_texts_in_prompt_console_and_results(project: Project, serve: Se
     assert mentions(outcome.err, "warning: ", OFFLINE, "speak to the judge", "1", r"[x question]\x1b[31m")
     assert "\x1b" not in outcome.out + "".join(outcome.err)
     assert (column(project, "id"), column(project, "query")) == ([name], ["  OIL: good\nor bad?"])
-
-
-def test_gold_summaries_are_needed(project: Project) -> None:
-    project.write(OFFLINE, [summary("Oil")])
-    assert assert_refused(project, "summaries") == [f"{GOLD}: file not found"]
 
 
 LEVELS = [(2, 2, 2, 2, 2), (2, 1, 0, 1, 2), (0, 0, 0, 1, 0), (None, 1, 1, 1, 1)]
@@ -467,7 +452,7 @@ def test_web_metrics(project: Project) -> None:
     project.write(CORPUS, queries)
     outcome = project.run("summaries", "--web-metrics")
     assert (outcome.code, outcome.err) == (0, [])
-    assert blocks(outcome.out)["WEB METRICS"].startswith(WEB_TABLE)
+    assert f"\nWEB METRICS\n{'=' * 60}\n\n{WEB_TABLE}" in outcome.out
     assert mentions(outcome.out.splitlines(), "saved to", METRICS)
     metrics = project.read(METRICS)["5"]
     values = [metric["values"] for metric in metrics.values()]

@@ -8,21 +8,8 @@ from typing import Any
 import evaluation
 import pytest
 
-from conftest import (
-    FAILED_CALL,
-    JUDGE,
-    Outcome,
-    Project,
-    Serve,
-    document,
-    first_question,
-    mentions,
-    pasted,
-    prompt_of,
-    question,
-    table,
-)
-from groq_server import Call, GroqServer, Reply, completion, score_reply
+from conftest import JUDGE, Outcome, Project, Serve, document, first_question, pasted, question, table
+from groq_server import Call, GroqServer, Reply, completion, score_reply, too_large
 
 SUPPORT = ("dev", "--criteria", "support")
 DEGREES = {"full": 1, "partial": 0.5, "none": 0}
@@ -41,7 +28,7 @@ def judge(call: Call) -> Reply:
     if not is_support(call):
         return score_reply(3)
     [degree] = [word for word in (*DEGREES, "fails") if word in pasted(call)]
-    return FAILED_CALL if degree == "fails" else support_reply(degree)
+    return too_large() if degree == "fails" else support_reply(degree)
 
 
 def support_calls(server: GroqServer) -> list[Call]:
@@ -109,7 +96,7 @@ def test_the_judge_sees_the_cited_sentences_and_not_the_gold_answer(three: Proje
     [call] = support_calls(server)
     shown = [pasted(call, "question"), pasted(call, "reference"), pasted(call)]
     assert shown == ["What is d1?", "S1: Text 1 A.", "Is full."]
-    assert "It is d1." not in prompt_of(call)
+    assert "It is d1." not in json.dumps(call.body)
 
 
 S1 = ["S1"]
@@ -167,7 +154,7 @@ def test_a_failed_call_counts_0_and_is_asked_again(three: Project, serve: Serve)
     outcome = three.run(*SUPPORT)
     row = rows_of(outcome)["q001"]
     assert (row["support_score"], row["support"], "413" in row["failure"]) == (0, None, True)
-    assert mentions(outcome.err, "support: judging failed: q001 (1 in all, each counts 0)")
+    assert "support: judging failed: q001 (1 in all, each counts 0)" in "\n".join(outcome.err)
     assert outcome.results["own"]["support"]["failed_questions"] == ["q001"]
     assert outcome.code == 3
     serve(lambda call: support_reply("full"))

@@ -326,8 +326,3 @@ def test_warning_about_questions_is_printed_once(project: Project) -> None:
     assert [line.partition(": ")[0] for line in lines] == [QUESTIONS, SIMPLE]
     assert outcome.results["simple"]["run"]["warnings"] == lines
     assert outcome.results["strong"]["run"]["warnings"] == lines[:1]
-
-
-def test_nothing_is_repaired(project: Project) -> None:
-    renamed = {"q001": answer("d1", retrieved_docs=["gold/d1"]), "q002": answer("d2", retrieved_docs=[])}
-    assert grade(project, predictions=renamed).results["strong"]["retrieval"]["recall_at_5"] == 0
