@@ -2848,7 +2848,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     def find_word(self, score: float) -> str:
         """Return the judge's word that is nearest to a score, of which repeats have the mean."""
         choices = PROMPTS[self.prompt].choices
-        return str(min(choices, key=lambda word: abs(choices[word] - score)))
+        return str(min(choices, key=lambda word: (abs(choices[word] - score), choices[word])))
 
     def parse_score(self, value: object) -> float:
         """Return the score that a person has given, as a number or the judge's word. Raises ValueError."""
