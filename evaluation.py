@@ -3126,6 +3126,7 @@ FIRST_WINDOW = 4  # calls in flight until the service's limits are known
 MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or out of reach
 MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the complaint added
 MAX_FAILURES = 20  # lost calls or refusals (429) in a row, or answers if none has a usable reply
+PATIENCE_S = 300.0  # how long a service that has answered may be away
 MIN_OWNERS = 3  # submissions, or questions, of the answers: those of one may all be unusual
 TIMEOUT_S = 300.0  # without a byte of a reply; a local model on a processor is slow
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
@@ -3136,8 +3137,9 @@ CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
 
 WITHDRAWN_CODES = ("model_not_found", "model_decommissioned")
 ENDING_STATUSES = (401, 402)  # the API key or the account: nothing can be judged
-REJECTING_STATUSES = (None, *range(300, 400), 403, 404, 405)  # not reached, a wrong address, a firewall
-PASSING_STATUSES = (None, 408, 409, 498, *range(500, 600))  # 498: no capacity
+REJECTING_STATUSES = (None, 200, *range(300, 400), 403, 404, 405)  # a wrong address, a firewall, another API
+PASSING_STATUSES = (None, 200, 408, 409, 498, *range(500, 600))
+AWAY_STATUSES = (None, 498, 502, 503, 504)  # not reached or too late, no capacity, a server that starts
 
 
 Notify: TypeAlias = Callable[[str], None]
@@ -3165,6 +3167,7 @@ class Use(msgspec.Struct):
     refusals: int = 0  # 429
     usage: Usage = NO_USAGE
     cost_usd: float = 0.0  # 0 for a model of unknown price
+    is_estimated: bool = False  # as the service has not counted the tokens of some calls
     seconds: float = 0.0
 
 
@@ -3178,6 +3181,7 @@ class Session(msgspec.Struct, frozen=True):
     price: Price | None = None
     where: str = ""  # " (asked: URL)" if that is another service than Groq's
     n_replies: int = 0  # that can be used, of this run and from the journal
+    reply_models: Mapping[str, int] = {}  # that gave these replies, as the service says
     left_out: Sequence[str] = ()  # parameters that the service did not take for some of the replies
     shortened: Sequence[str] = ()  # answers whose prompts the service does not seem to have read whole
     use: Use = msgspec.field(default_factory=Use)
@@ -3207,7 +3211,8 @@ class Session(msgspec.Struct, frozen=True):
         price = "price unknown" if cost_usd is None else f"${cost_usd:.4f}"
         calls = f"{use.calls} calls, {use.retries} retries, {use.refusals} rate limits (429)"
         tokens = f"{use.usage.prompt} tokens in, {use.usage.completion} out"
-        return [f"{replies}; {calls}, {tokens}, {price}, {use.seconds:.1f} s"]
+        estimated = " (estimated)" if use.is_estimated else ""
+        return [f"{replies}; {calls}, {tokens}, {price}{estimated}, {use.seconds:.1f} s"]
 
     def report_end(self) -> list[Message]:
         lines: list[Message] = []
@@ -3215,6 +3220,9 @@ class Session(msgspec.Struct, frozen=True):
             what = "the service counts less than half of a prompt's tokens, and may not have read the rubric"
             advice = f"give the model a longer context ({shorten_names(self.shortened)})"
             lines.append(WarningRecord(f"{what}: {advice}"))
+        if len(self.reply_models) > 1:
+            counts = ", ".join(f"{model} ({count})" for model, count in self.reply_models.items())
+            lines.append(WarningRecord(f"the {self.noun} are by several models: {counts}"))
         if self.unavailable:
             lines.append(f"error: {self.activity} ended: {self.unavailable}{self.where}")
         elif self.stopped:
@@ -3273,6 +3281,7 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
         price=price,
         where=where,
         n_replies=len(judgements),
+        reply_models=count_models(judgements),
         left_out=sorted(set(flatten(row.reply.left_out for row in judgements if row.reply))),
         shortened=runner.shortened,
         use=runner.use,
@@ -3281,6 +3290,12 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
         n_unasked=0 if options.asks_service else n_unasked,
     )
     return collect_outcomes(answered), session
+
+
+def count_models(judgements: Iterable[Judgement]) -> dict[str, int]:
+    """Return how many replies each model gave: a service may answer by another one than was asked."""
+    replies = [judgement.reply for judgement in judgements if judgement.reply]
+    return dict(sorted(Counter(reply.model or reply.requested for reply in replies).items()))
 
 
 def explain_no_replies(assignment: Assignment, unavailable: str, where: str, console: Console) -> Session:
@@ -3405,13 +3420,15 @@ class ServiceError(Exception):
         status: int | None = None,
         headers: Headers = MappingProxyType({}),
         is_lost: bool = False,  # whether the call was sent, and its reply may have to be paid for
+        is_timeout: bool = False,
+        advice: str = "",
     ) -> None:
         details: Fields = {}  # that are in the response, by OpenAI's names
         with suppress(ValueError, RecursionError):
             details = only_dict(only_dict(json.loads(text)).get("error"))
         texts = {name: value for name, value in details.items() if isinstance(value, str)}
         self.message = texts.get("message") or text
-        shown = cut_text(self.message)
+        shown = cut_text(self.message) + advice
         super().__init__(shown if status is None else f"HTTP {status}: {shown}")
         self.status = status
         self.code = texts.get("code", "")
@@ -3420,6 +3437,7 @@ class ServiceError(Exception):
         self.retry_after_s = parse_duration(headers.get("retry-after") or "")
         self.token_limit = read_token_limit(headers)
         self.is_lost = is_lost
+        self.is_timeout = is_timeout
 
 
 class Turn(msgspec.Struct, eq=False):
@@ -3462,6 +3480,9 @@ class Runner:
         self.failed: dict[tuple[str, int], str] = {}  # answer -> whose it is, or its question
         self.in_flight: list[Turn] = []
         self.lost_in_a_row = 0
+        self.n_timeouts = 0
+        self.has_response = False  # whether the service has ever sent one
+        self.replied_s = time.monotonic()  # when the last reply came, or the run began
         self.refused_in_a_row = 0  # 429: of the calls that were in flight together one counts
         self.refused_at_s = -math.inf
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
@@ -3543,7 +3564,8 @@ class Runner:
         """Return the reply to a request after as many calls as it takes; None if the run has stopped."""
         body = call.body
         usage = NO_USAGE
-        n_errors = 0
+        n_errors = 0  # that count against this call
+        n_away = 0
         n_invalid = 0
         for n_calls in itertools.count():
             turn = self.wait_for_turn(call, body, is_retry=n_calls > 0)
@@ -3554,8 +3576,11 @@ class Runner:
                 usage += reply.usage
                 call.read(reply)
             except ServiceError as error:
-                n_errors += error.status != 429
-                if not self.can_try_again(call, error, n_errors, turn.started_s):
+                # While no call has a reply it is the service that is away, and not this call that fails.
+                is_away = error.status in AWAY_STATUSES and self.replied_s < turn.started_s
+                n_away += is_away
+                n_errors += error.status != 429 and not is_away
+                if not self.can_try_again(call, error, n_errors, n_away, turn.started_s):
                     return Failure(str(error), is_rejected=error.status in REJECTING_STATUSES)
             except InvalidReply as error:
                 n_invalid += 1
@@ -3615,7 +3640,11 @@ class Runner:
                 turn.cost_usd = compute_cost(self.price, reply.usage) or 0.0
             self.end_turn(turn, limit, answered=True)
             self.use.usage += turn.usage
+            self.use.is_estimated |= not reply.usage.total
+            self.replied_s = time.monotonic()
+            self.has_response = True
             self.lost_in_a_row = 0
+            self.n_timeouts = 0
             self.refused_in_a_row = 0
             n_chars = count_chars(body)
             if 0 < 2 * CHARS_PER_TOKEN * turn.usage.prompt < n_chars:
@@ -3630,7 +3659,9 @@ class Runner:
         self.use.cost_usd += turn.cost_usd
         self.changed.notify_all()
 
-    def can_try_again(self, call: Call, error: ServiceError, n_errors: int, started_s: float) -> bool:
+    def can_try_again(
+        self, call: Call, error: ServiceError, n_errors: int, n_away: int, started_s: float
+    ) -> bool:
         """Return, after a pause, whether a request may be tried again.
 
         Raises JudgeUnavailable or JudgingStopped if the same would happen to every request.
@@ -3643,17 +3674,36 @@ class Runner:
         if error.status in ENDING_STATUSES:
             raise JudgeUnavailable(f"{error} ({call.request.name})")
         with self.changed:
+            self.has_response |= error.status is not None
             self.lost_in_a_row = self.lost_in_a_row + 1 if error.status is None else 0
-            if self.lost_in_a_row >= max(MAX_FAILURES, 2 * self.options.workers):
-                raise JudgingStopped(f"the service cannot be reached ({error}); run again when it can")
+            self.n_timeouts += error.is_timeout
+            if n_away:
+                self.check_patience(error, n_away)
         if error.status not in PASSING_STATUSES or n_errors >= MAX_ATTEMPTS:
             return False
-        backoff_s = BACKOFF_S * 2.0 ** (n_errors - 1) * (1 - random.random() / 2)
+        n_pauses = min(n_errors + n_away, MAX_ATTEMPTS - 1)
+        backoff_s = BACKOFF_S * 2.0 ** (n_pauses - 1) * (1 - random.random() / 2)
         pause_s = max(backoff_s, error.retry_after_s or 0.0)
         check_wait(pause_s)
         with self.changed:
             self.changed.wait_for(lambda: self.is_stopped, pause_s)
         return True
+
+    def check_patience(self, error: ServiceError, n_away: int) -> None:
+        """Have one call at a time ask whether the service is back. Raises JudgingStopped after PATIENCE_S.
+
+        An address that has never sent a response ends the run as soon as a call has used its attempts.
+        """
+        self.limiter.window = 1
+        advice = "run again when it can"
+        if self.n_timeouts > 1 and self.options.workers > 1:
+            advice = "if it is slow, ask for fewer replies at a time with --workers"
+        is_lost = n_away >= MAX_ATTEMPTS or self.lost_in_a_row >= max(MAX_FAILURES, 2 * self.options.workers)
+        if is_lost and not self.has_response:
+            raise JudgingStopped(f"the service cannot be reached ({error}); {advice}")
+        away_s = time.monotonic() - self.replied_s
+        if away_s >= PATIENCE_S:
+            raise JudgingStopped(f"the service has not replied for {away_s:.0f} s ({error}); {advice}")
 
     def handle_refusal(self, error: ServiceError, started_s: float) -> bool:
         """Make all calls wait. Return False if the request exceeds the limit. Raises JudgingStopped."""
@@ -3961,22 +4011,30 @@ class Service:
             response = next(self.clients).post("/chat/completions", cast_to=httpx.Response, body=content)
         except groq.APIStatusError as error:
             text = error.response.text.strip() or str(error)
+            advice = ""
             if error.response.is_redirect:  # following it could take answers and the API key away
                 text = f"it redirects, which is not followed: correct {BASE_URL_VARIABLE}"
-            raise ServiceError(self.redact(text), error.status_code, error.response.headers) from None
-        except (
-            groq.APIError,
-            httpx.HTTPError,
-            UnicodeError,
-        ) as error:  # the last if a model's name is no text
-            is_lost = not isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
-            cause = f" {error.__cause__}" if error.__cause__ else ""
-            raise ServiceError(self.redact(f"{error}{cause}"), is_lost=is_lost) from None
+            elif error.status_code == 404 and self.endpoint != GROQ_URL + GROQ_PREFIX:
+                advice = f" (is the address right? {BASE_URL_VARIABLE} may have to end in /v1)"
+            headers = error.response.headers
+            raise ServiceError(self.redact(text), error.status_code, headers, advice=advice) from None
+        except (groq.APIError, httpx.HTTPError, UnicodeError) as error:  # the last: a model's name is no text
+            cause = error.__cause__
+            text = f"{error} {cause or ''}".strip()
+            if "CERTIFICATE_VERIFY_FAILED" in text:
+                text += " (name the file of a certificate that you trust in SSL_CERT_FILE)"
+            is_lost = not isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout))
+            is_timeout = isinstance(error, groq.APITimeoutError)
+            raise ServiceError(self.redact(text), is_lost=is_lost, is_timeout=is_timeout) from None
         text = self.redact(response.content.decode("utf-8", "replace"))
         try:
             return read_completion(json.loads(text), self.endpoint), read_token_limit(response.headers)
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
-            raise ServiceError(f"the answer is not what was asked for: {text}", is_lost=True) from None
+            kind, _, _ = response.headers.get("content-type", "").partition(";")
+            text = f"the answer is not what was asked for: {text}"
+            if kind and "json" not in kind:
+                text = f"the reply is {kind}, not JSON"
+            raise ServiceError(text, response.status_code, is_lost=True) from None
 
 
 def open_service(options: JudgeOptions, notify: Notify, resources: ExitStack) -> Service:
@@ -4014,12 +4072,17 @@ def read_completion(completion: Any, endpoint: str) -> Reply:
     choice = completion["choices"][0]
     refusal = choice["message"].get("refusal")
     finish_reason = choice.get("finish_reason")
+    content = choice["message"].get("content") or ""
     refused = "the model refuses to answer" if refusal else ""
     if finish_reason == "content_filter":
         refused = "a content filter ended it"
+    elif not content and "{" in str(choice["message"].get("reasoning_content")):
+        refused = (
+            "content is empty, and reasoning_content has the reply: turn off the server's reasoning parser"
+        )
     counts = only_dict(completion.get("usage"))
     return Reply(
-        content=str(refusal or choice["message"].get("content") or ""),
+        content=str(refusal or content),
         model=str(completion.get("model") or ""),
         endpoint=endpoint,
         fingerprint=str(completion.get("system_fingerprint") or ""),
@@ -4838,7 +4901,8 @@ def print_saved(files: Sequence[OutputFile], title: str, console: Console) -> No
         text = escape_console(f"{title} saved to: {shorten_names(results)}")
         console.print(render_title(text).rstrip("\n"))
     if len(reports) > len(REPORT_FORMATS):
-        reports = [Path(os.path.commonpath(reports)).as_posix() + "/"]
+        with suppress(ValueError):  # on several drives
+            reports = [Path(os.path.commonpath(reports)).as_posix() + "/"]
     if reports:
         console.print(escape_console(f"Reports saved to: {shorten_names(reports)}"))
 
@@ -4919,6 +4983,12 @@ class System(msgspec.Struct, Generic[A]):
 
     def list_scores(self, name: str) -> list[float]:
         return [answer.scores[name] for answer in self.answers if name in answer.scores]
+
+    def list_judgements(self, criteria: Iterable[Criterion]) -> list[Judgement]:
+        """Return what a judge has said of the answers, each repeat by itself."""
+        pairs = itertools.product(criteria, self.answers)
+        judgements = [answer.find_judgement(criterion) for criterion, answer in pairs]
+        return list(flatten(judgement.repeats for judgement in judgements if judgement))
 
     def find_missing(self, criterion: Criterion, *, asked: bool | None = None) -> list[A]:
         """Return the answers without a judgement, or only those that a judge was asked about, or was not."""
@@ -5825,7 +5895,9 @@ def show_name(name: str) -> str:
 
 def make_safe_name(text: str) -> str:
     """Return a name that a folder can have on any system."""
-    return re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(text).strip(" .")) or "_"
+    name = re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(text).strip(" .")) or "_"
+    is_device = re.match(r"(?i)(aux|con|nul|prn|(com|lpt)\d)(\.|$)", name)  # of Windows
+    return f"_{name}" if is_device else name
 
 
 def read_submission(split: Split, submission: Submission, chosen: Sequence[str] | None) -> Submission:
@@ -5935,10 +6007,9 @@ def parse_predictions(
     Rows and fields that are malformed count as blank, and are added to `malformed`.
     """
     known = {question.question_id for question in split.questions}
-    rows: Problems = []
-    fields: Problems = []
+    faults: dict[str, Problems] = defaultdict(list)  # of each field; of whole predictions by ""
     try:
-        parsed = parse_members(Prediction, file, known, functools.partial(parse_prediction, rows, fields))
+        parsed = parse_members(Prediction, file, known, functools.partial(parse_prediction, faults))
     except JSON_ERRORS as error:
         problem = describe_fault(error, JsonRow(file.name, None))
         if file.text.lstrip().startswith("["):
@@ -5946,24 +6017,27 @@ def parse_predictions(
             problem = Problem(file.name, text)
         problems.append(problem)
         return None
-    for kind, faults in {
-        "predictions that cannot be read, counted as blank": rows,
-        "fields that cannot be read, counted as not given": fields,
-    }.items():
-        cases = [problem._replace(file="").describe() for problem in faults]
+    for field, found in faults.items():
+        kind = "predictions that cannot be read, counted as blank"
+        if field:
+            kind = f"{field} that cannot be read, counted as not given"
+        cases = [problem._replace(file="").describe() for problem in found]
         malformed.append(WarningRecord(kind, cases, is_misread=True, is_malformed=True))
     return parsed
 
 
-def parse_prediction(bad_rows: Problems, bad_fields: Problems, row: JsonRow) -> Prediction:
+def parse_prediction(faults: dict[str, Problems], row: JsonRow) -> Prediction:
     """Return a prediction without its malformed fields."""
     if not isinstance(row.data, dict):
-        return parse_row(Prediction, row, bad_rows) or Prediction()
+        return parse_row(Prediction, row, faults[""]) or Prediction()
     fields: Fields = {}
     for field in Prediction.__struct_fields__:
+        problems: Problems = []
         own = row._replace(data={field: row.data.get(field)})
-        if parse_row(Prediction, own, bad_fields):
+        if parse_row(Prediction, own, problems):
             fields |= own.data
+        else:
+            faults[field] += problems
     return convert_value(Prediction, fields)
 
 
@@ -6376,7 +6450,7 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
     """Add the scores that a judge or people gave, and compare systems with each other and the baseline."""
     study = inputs.study
     expects_model = bool(session.model)
-    if study.decisions and not expects_model:
+    if (inputs.people.overrides or inputs.people.rejected) and not expects_model:
         text = f"decisions count beside a judge only: set {API_KEY}, or leave them out with --overrides none"
         raise InputError([Problem(inputs.people.files[0].file, text)])
     if not expects_model:
@@ -6926,6 +7000,7 @@ def build_judge_results(
     rows = [answer for answer in system.answers if score in answer.scores or answer.find_failure(criterion)]
     scored = [answer for answer in rows if score in answer.scores]
     has_repeats = session.repeats > 1
+    judgements = system.list_judgements([criterion])
     return {
         "total_questions": len(system.answers),
         "questions_scored": len(scored),
@@ -6933,12 +7008,13 @@ def build_judge_results(
         "prompt_hash": criterion.prompt_hash,
         "requested_model": session.model,
         "judge_model": session.model,
+        "reply_models": count_models(judgements),
         **session.describe_left_out(),
         **({"repeats": session.repeats} if session.repeats > 1 else {}),
         "failed_questions": list_ids(system.find_missing(criterion, asked=True)),
         "unjudged_questions": list_ids(system.find_missing(criterion, asked=False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
-        "usage": summarize_usage(session, [answer.find_judgement(criterion) for answer in rows]),
+        "usage": summarize_usage(session, judgements),
         "per_question": (build_judged_row(answer, criterion, has_repeats=has_repeats) for answer in rows),
     }
 
@@ -6979,17 +7055,20 @@ def build_judged_row(answer: SplitAnswer, criterion: Criterion, *, has_repeats: 
     }
 
 
-def summarize_usage(session: Session, outcomes: Iterable[Judgement | None]) -> dict[str, Any]:
-    """Return what the judgements cost when they were made, whichever run paid for them."""
-    judgements = list(flatten(row.repeats for row in outcomes if row))
+def summarize_usage(session: Session, judgements: Sequence[Judgement]) -> dict[str, Any]:
+    """Return what the judgements cost when they were made, whichever run paid for them.
+
+    It is None if the service has not counted the tokens of all.
+    """
     replies = [judgement.reply for judgement in judgements if judgement.reply]
+    is_counted = all(reply.usage.total for reply in replies)
     usage = sum((reply.usage for reply in replies), NO_USAGE)
     return {
         "judgements": len(judgements),
-        "prompt_tokens": usage.prompt,
-        "completion_tokens": usage.completion,
-        "cached_tokens": usage.cached,
-        "cost_usd": compute_cost(session.price, usage),
+        "prompt_tokens": usage.prompt if is_counted else None,
+        "completion_tokens": usage.completion if is_counted else None,
+        "cached_tokens": usage.cached if is_counted else None,
+        "cost_usd": compute_cost(session.price, usage) if is_counted else None,
     }
 
 
@@ -9028,6 +9107,7 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
         results["requested_model"] = graded.session.model
         results |= graded.session.describe_left_out()
         results["judge_model"] = graded.session.model
+        results["reply_models"] = count_models(system.list_judgements(system.judged))
         results["failed"] = [row["id"] for row in rows if row["failure"]]
         results["flagged"] = list_ids(system.flagged)
     if system.title in graded.changes_since:
@@ -10380,6 +10460,7 @@ def build_summary_results(file: SummaryFile, comparison: Sequence[Any], session:
     return {
         "model": session.model if is_asked else None,
         "requested_model": session.model if is_asked else None,
+        "reply_models": count_models(file.system.list_judgements(file.system.judged)),
         **session.describe_left_out(),
         "summary_file": file.system.file.file,
         "summary_type": file.kind,

@@ -40,6 +40,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for w
 SEAMS = (
     "BACKOFF_S",
     "GRACE_S",
+    "PATIENCE_S",
     "RateLimiter",
     "RateLimit",
     "compute_p_values",  # these are simulated by bench_statistics.py

@@ -736,7 +736,7 @@ NOT_ANSWERED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "another type": (
         {"answer": {"text": "It is."}},
         [
-            "fields that cannot be read, counted as not given: 2, "
+            "answer that cannot be read, counted as not given: 2, "
             "e.g. q001: answer: Expected str, got object",
             "2 of 2",
         ],

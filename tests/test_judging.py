@@ -43,7 +43,6 @@ from groq_server import (
     GroqServer,
     Reply,
     completion,
-    drop,
     empty_object,
     error,
     json_validate_failed,
@@ -93,6 +92,7 @@ def test_results_of_the_judge(small: Project, serve: Serve) -> None:
         "prompt_hash": ANY,
         "requested_model": JUDGE,
         "judge_model": JUDGE,
+        "reply_models": {JUDGE: 2},
         "failed_questions": [],
         "unjudged_questions": [],
         "flagged_questions": [],
@@ -503,7 +503,7 @@ ECHOES = {
     "reply": completion(f'{{"rationale": "Your key is {KEY}.", "score": 4}}', model=KEY, fingerprint=KEY),
     "rejected by JSON mode": json_validate_failed(f'{{"rationale": "{KEY}", "score": 4}}'),
     "error": error(400, "bad_request", f"Bad request by {KEY}"),
-    "error that is tried again": error(503, KEY, f"Overloaded by {KEY}"),
+    "error that is tried again": error(500, KEY, f"Overloaded by {KEY}"),
 }
 
 
@@ -521,8 +521,7 @@ UNUSABLE = {
     "413": (too_large(6000, 9000), 1, "HTTP 413: Request too large for model"),
     "422": (error(422, "invalid", "No such value"), 1, "HTTP 422: No such value"),
     "408": (error(408, "timeout", "Too slow"), 6, "HTTP 408: Too slow"),
-    "503": (error(503, "overloaded", "Later"), 6, "HTTP 503: Later"),
-    "dropped connection": (drop(), 6, "Connection error."),
+    "500": (error(500, "broken", "Broken"), 6, "HTTP 500: Broken"),
     "empty object": (empty_object(), 6, "not what was asked for"),
 }
 

@@ -439,6 +439,9 @@ SAFE_NAMES = {  # name of a folder -> name of the folder for its results
     "a\\..\\b": "a_.._b",
     "e\u200b\x1b[2J": "e_u200b_x1b[2J",
     "z. .": "z",
+    "Aux": "_Aux",  # a device of Windows
+    "com1.x": "_com1.x",
+    "console": "console",
     LONG: LONG,
 }
 

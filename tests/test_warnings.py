@@ -241,7 +241,7 @@ WARNINGS: dict[str, tuple[Files, str, str, int, str]] = {
         {"predictions": {"q001": answer("d1"), "q002": answer("d2", answer=["x"])}},
         *(
             STRONG,
-            "fields that cannot be read, counted as not given",
+            "answer that cannot be read, counted as not given",
             1,
             "q002: answer: Expected str, got array",
         ),
