@@ -387,7 +387,7 @@ def test_a_page_names_no_other_student_and_no_folder_above(graded: Project) -> N
 
 
 NOTHING_ARRIVES: dict[str, tuple[Sequence[str], Callable[[], Reply | None]]] = {
-    "service down": ((), lambda: error(503, "down", "Down")),
+    "service down": ((), lambda: error(500, "down", "Down")),
     "key refused": ((), lambda: error(401, "invalid_api_key", "Invalid API Key")),
     "nothing to spend": (("--max-usd", "0"), lambda: score_reply(5)),
     "unknown model": (("--model", "own"), decommissioned),
