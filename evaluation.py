@@ -5305,37 +5305,17 @@ class EarlierRun(NamedTuple):
     scores: Scores
 
 
-class ChangesSince(NamedTuple):
+class Changes(NamedTuple):
     """A system compared with itself in earlier results, over the questions that both have with equal gold."""
 
-    file: InputFile
-    n_questions: int
-    n_possible: int  # questions that the larger of the two has
-    n_documents: int
-    differences: Sequence[Difference]
-    lost: Sequence[str]  # titles of the measures that the system does not submit any more
-    gone: Sequence[str]  # questions that the system has no row of any more: it may fail on them
-
-    @property
-    def notes(self) -> list[str]:
-        n_left_out = self.n_possible - self.n_questions
-        what = f"{n_left_out} of {self.n_possible} questions are new, gone or have other gold"
-        return [f"{what}, and are not compared with the baseline"] if n_left_out else []
-
-    def build_block(self) -> dict[str, Any]:
-        return {
-            **self.file.build_block(),
-            "questions": self.n_questions,
-            "documents": self.n_documents,
-            "differences": [row.build_block() for row in self.differences],
-            "not_submitted": self.lost,
-            "notes": self.notes,
-        }
+    block: Mapping[str, Any]  # as results have it
+    notes: Sequence[str]  # which questions are left out
+    checks: Sequence[Check]
 
 
 def find_changes(
     study: Study[A], group: GradedGroup[A], runs: Mapping[str, EarlierRun]
-) -> dict[str, ChangesSince]:
+) -> dict[str, Changes]:
     """Compare systems with their earlier runs, on the measures that are compared: has any dropped?"""
     keys = group.table.item_keys
     common: dict[str, Sample] = {}
@@ -5346,26 +5326,35 @@ def find_changes(
         own_rows = sorted(group.places[name].tolist())
         rows = [row for row in own_rows if keys[row] in positions]
         asked = {keys[row][0] for row in own_rows}
-        missing = dict.fromkeys(str(key[0]) for key in positions if key[0] not in asked)
-        gone[name] = list(missing)
+        gone[name] = list(dict.fromkeys(str(key[0]) for key in positions if key[0] not in asked))
         common[name] = group.table.items.select(np.array(rows, np.intp))
         now = group.table.systems[name].select(np.array(rows, np.intp))
         before = runs[name].scores.select(np.array([positions[keys[row]] for row in rows], np.intp))
         pairs += pair_runs(study, name, common[name], now, before)
     tested = test_pairs(pairs, is_one_sided=True)  # All systems are one family: p is adjusted for it.
-    changes_since = {}
+    changes = {}
     for name, items in common.items():
+        n_possible = max(len(group.places[name]), len(runs[name].item_keys))
         own = [row for row in tested if row.system == name]
-        changes_since[name] = ChangesSince(
-            file=runs[name].file,
-            n_questions=items.n,
-            n_possible=max(len(group.places[name]), len(runs[name].item_keys)),
-            n_documents=len(items.sum_clusters()),
-            differences=[row for row in own if row.state is not State.NOT_SUBMITTED],
-            lost=[row.measure.title for row in own if row.state is State.NOT_SUBMITTED],
-            gone=gone[name],
-        )
-    return changes_since
+        lost = [row.measure.title for row in own if row.state is State.NOT_SUBMITTED]
+        compared = [row for row in own if row.state is not State.NOT_SUBMITTED]
+        note = f"{n_possible - items.n} of {n_possible} questions are new, gone or have other gold"
+        notes = [f"{note}, and are not compared with the baseline"] if items.n < n_possible else []
+        block = {
+            **runs[name].file.build_block(),
+            "questions": items.n,
+            "documents": len(items.sum_clusters()),
+            "differences": [row.build_block() for row in compared],
+            "not_submitted": lost,
+            "notes": notes,
+        }
+        if 2 * items.n < n_possible or not items.n:
+            common_text = f"only {items.n} of {n_possible} questions"
+            line = f"{name}: {common_text} are in the baseline with the same gold"
+            changes[name] = Changes(block, notes, [Check(line, is_worse=False)])
+        else:
+            changes[name] = Changes(block, notes, check_changes(name, compared, lost, gone[name]))
+    return changes
 
 
 def pair_runs(study: Study[A], name: str, items: Sample, now: Scores, before: Scores) -> list[Pair]:
@@ -5376,69 +5365,63 @@ def pair_runs(study: Study[A], name: str, items: Sample, now: Scores, before: Sc
     for key, earlier in before.values.items():
         measure = titled.get(key, Measure(key, key))
         was_submitted = before.obstacles.get(key) is not State.NOT_SUBMITTED
-        if was_submitted and (measure in study.compared or key not in titled):
-            obstacle, reason = find_obstacle(now, before, key)
-            scores = now.values.get(key, unknown)
-            pairs.append(Pair(name, "the baseline", measure, items, scores, earlier, obstacle, reason))
+        if not was_submitted or (measure not in study.compared and key in titled):
+            continue
+        origins = [scores.origins.get(key) for scores in (now, before)]
+        judges = [origin and (origin.model, origin.prompt_hash) for origin in origins]
+        obstacle = before.obstacles.get(key) or now.obstacles.get(key)
+        reason = ""
+        if now.obstacles.get(key) is State.NOT_SUBMITTED:
+            obstacle = State.NOT_SUBMITTED
+        elif key not in now.values:
+            obstacle = State.NOT_COMPARABLE
+            reason = "not measured now"
+        elif judges[0] != judges[1]:
+            obstacle = State.NOT_COMPARABLE
+            reason = "not judged by the same model with the same prompt"
+        scores = now.values.get(key, unknown)
+        pairs.append(Pair(name, "the baseline", measure, items, scores, earlier, obstacle, reason))
     return pairs
 
 
-def find_obstacle(now: Scores, before: Scores, name: str) -> tuple[State | None, str]:
-    """Return what keeps a measure from being compared with an earlier run, and a reason that says more."""
-    origins = [scores.origins.get(name) for scores in (now, before)]
-    judges = [origin and (origin.model, origin.prompt_hash) for origin in origins]
-    if now.obstacles.get(name) is State.NOT_SUBMITTED:
-        return State.NOT_SUBMITTED, ""
-    if name not in now.values:
-        return State.NOT_COMPARABLE, "not measured now"
-    if judges[0] != judges[1]:
-        return State.NOT_COMPARABLE, "not judged by the same model with the same prompt"
-    return before.obstacles.get(name) or now.obstacles.get(name), ""
-
-
-def check_changes(changes_since: Mapping[str, ChangesSince]) -> list[Check]:
+def check_changes(
+    system: str, compared: Iterable[Difference], lost: Sequence[str], gone: Sequence[str]
+) -> list[Check]:
     """Return what is worse than in the baseline, and what cannot be told."""
     checks = []
-    for system, since in changes_since.items():
-        if 2 * since.n_questions < since.n_possible or not since.n_questions:
-            common = f"only {since.n_questions} of {since.n_possible} questions"
-            line = f"{system}: {common} are in the baseline with the same gold"
-            checks.append(Check(line, is_worse=False))
-            continue
-        if since.lost:
-            line = f"{system}: in the baseline, and not submitted now: {', '.join(since.lost)}"
-            checks.append(Check(line, is_worse=True))
-        if since.gone:
-            line = f"{system}: questions of the baseline that are gone: {shorten_names(since.gone)}"
-            checks.append(Check(line, is_worse=False))
-        unknown: dict[str, list[str]] = defaultdict(list)
-        for change in since.differences:
-            title = change.measure.title
-            if change.state is State.WORSE:
-                _, gap, p = list_difference_cells(change)
-                checks.append(Check(f"{system}: {title} {gap} against the baseline, p {p}", is_worse=True))
-            elif change.p is None:
-                unknown[change.verdict].append(title)
-        for why, titles in unknown.items():
-            line = f"{system}: not compared with the baseline: {', '.join(titles)}: {why}"
-            checks.append(Check(line, is_worse=False))
+    if lost:
+        line = f"{system}: in the baseline, and not submitted now: {', '.join(lost)}"
+        checks.append(Check(line, is_worse=True))
+    if gone:
+        line = f"{system}: questions of the baseline that are gone: {shorten_names(gone)}"
+        checks.append(Check(line, is_worse=False))
+    unknown: dict[str, list[str]] = defaultdict(list)
+    for change in compared:
+        title = change.measure.title
+        if change.state is State.WORSE:
+            _, gap, p = list_difference_cells(change)
+            checks.append(Check(f"{system}: {title} {gap} against the baseline, p {p}", is_worse=True))
+        elif change.p is None:
+            unknown[change.verdict].append(title)
+    for why, titles in unknown.items():
+        line = f"{system}: not compared with the baseline: {', '.join(titles)}: {why}"
+        checks.append(Check(line, is_worse=False))
     return checks
 
 
-def list_change_warnings(changes_since: Mapping[str, ChangesSince]) -> list[WarningRecord]:
+def list_change_warnings(changes: Mapping[str, Changes]) -> list[WarningRecord]:
     """Return how many questions are left out of the comparison with a baseline."""
-    rows = ((name, note) for name, since in changes_since.items() for note in since.notes)
+    rows = ((name, note) for name, since in changes.items() for note in since.notes)
     return [WarningRecord(note, file=name) for name, note in rows]
 
 
-def build_baseline_part(path: str | None, changes_since: Mapping[str, ChangesSince]) -> Part:
-    if not path:
-        return NO_PART
+def build_baseline_part(path: str | None, changes: Mapping[str, Changes]) -> Part:
     how = "sign flips over documents or questions, adjusted for all measures and systems"
-    lines = [f"Baseline: {path}. Drops are tested by {how}."]
-    for name, since in changes_since.items():
+    lines = [f"Baseline: {path}. Drops are tested by {how}."] if path else []
+    for name, since in changes.items():
         lines += prefix_lines(name, since.notes)
-    lines += [check.line for check in check_changes(changes_since)]
+    for since in changes.values():
+        lines += [check.line for check in since.checks]
     return Part("Changes since the baseline", lines=lines)
 
 
@@ -6363,7 +6346,7 @@ class GradedSplit(NamedTuple):
     inputs: SplitInputs
     session: Session  # without a model if nothing is judged
     submissions: Sequence[GradedSubmission]
-    changes_since: Mapping[str, ChangesSince]
+    changes_since: Mapping[str, Changes]
     checks: list[Check]
 
     @property
@@ -6456,7 +6439,7 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
     if not expects_model:
         study = msgspec.structs.replace(study, asked=())
     submissions = []
-    changes_since: dict[str, ChangesSince] = {}
+    changes_since: dict[str, Changes] = {}
     for submission in inputs.submissions:
         systems = [system for system in study.systems if system.submission == submission.name]
         group = grade_group(study, systems, outcomes, session, expects_model=expects_model)
@@ -6467,7 +6450,7 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
     if not any(map(is_judged, graded)):
         session = msgspec.structs.replace(session, model="")
     checks = check_means(inputs.options, {row.title: row.means for row in graded}, study.measures)
-    checks += check_changes(changes_since)
+    checks += flatten(since.checks for since in changes_since.values())
     for name in inputs.runs:
         if name not in changes_since and name in (inputs.options.systems or inputs.runs):
             checks.append(Check(f"{name}: in the baseline, and not submitted now", is_worse=True))
@@ -6511,7 +6494,7 @@ def build_split_document(graded: GradedSplit, submission: GradedSubmission) -> d
             "warnings": describe_warnings([row._replace(file=show(row.file)) for row in warnings]),
         }
         if system.name in graded.changes_since:
-            results["baseline"] = graded.changes_since[system.name].build_block()
+            results["baseline"] = graded.changes_since[system.name].block
         if len(submission.systems) > 1:
             results["comparison"] = list_differences(submission.differences, system.name)
         document[system.name] = results
@@ -8605,7 +8588,7 @@ class GradedAnswers(NamedTuple):
     differences: Sequence[Difference]
     ranked_by: str  # the measure
     ranks: Mapping[str, int | None]
-    changes_since: Mapping[str, ChangesSince]
+    changes_since: Mapping[str, Changes]
     checks: list[Check]
     is_complete: bool  # otherwise a run tries again
 
@@ -8741,7 +8724,10 @@ def grade_scored_answers(inputs: AnswerInputs, outcomes: Outcomes, session: Sess
         ranked_by=ranked_by,
         ranks=ranks,
         changes_since=changes_since,
-        checks=[*check_means(options, complete, study.measures), *check_changes(changes_since)],
+        checks=[
+            *check_means(options, complete, study.measures),
+            *flatten(since.checks for since in changes_since.values()),
+        ],
         is_complete=inputs.is_complete and is_judged,
     )
 
@@ -9111,7 +9097,7 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
         results["failed"] = [row["id"] for row in rows if row["failure"]]
         results["flagged"] = list_ids(system.flagged)
     if system.title in graded.changes_since:
-        results["baseline"] = graded.changes_since[system.title].build_block()
+        results["baseline"] = graded.changes_since[system.title].block
     reading = cast("AnswerSystem", system).reading
     if reading:
         results["read"] = reading
