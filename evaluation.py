@@ -165,7 +165,7 @@ AnyRecord = TypeVar("AnyRecord", bound="Record")
 # Names of files, limits, models and exit codes, each with its source or reason, and the errors that end a
 # run. Read first: MODELS, and the four exceptions; whatever a user can cause is one of them.
 
-VERSION = "6.0.0"
+VERSION = "7.0.0"
 RESULTS_SCHEMA = 3
 
 SPLITS = ("train", "dev", "test")  # listed first
@@ -3303,8 +3303,8 @@ def explain_no_replies(assignment: Assignment, unavailable: str, where: str, con
     if assignment.is_needed and unavailable:
         raise JudgeUnavailable(unavailable + where)
     if assignment.is_needed:
-        is_python = assignment.options.journal_only
-        advice = "name it: judge=MODEL" if is_python else f"set {API_KEY}, or see --dry-run"
+        is_unnamed = assignment.options.journal_only
+        advice = "name it: judge=MODEL" if is_unnamed else f"set {API_KEY}, or see --dry-run"
         raise UsageError(f"this needs a model: {advice}")
     if not unavailable:
         console.error(f"{API_KEY} is not set: answers are not judged.")
@@ -3322,7 +3322,8 @@ def choose_model(options: JudgeOptions, journal: Journal | None = None) -> str:
         journal = read_journal(options)
     if len(journal.models) > 1:
         names = " and ".join(sorted(journal.models))
-        raise UsageError(f"{journal.path} has replies by {names}: name one with --model")
+        how = "judge=MODEL" if options.journal_only else "--model"
+        raise UsageError(f"{journal.path} has replies by {names}: name one with {how}")
     is_elsewhere = journal.asks_service and not journal.endpoint.endswith(GROQ_PREFIX)
     if is_elsewhere and not journal.models:
         raise UsageError(f"{journal.endpoint}: name one of its models with --model")
@@ -11260,9 +11261,7 @@ def convert_foreign(value: Any) -> Any:
 
 
 def name_model(judge: object) -> str | None:
-    """Return the model that judges; None for a function and the journal. Raises InputError without a key."""
-    if isinstance(judge, str) and not find_api_key():
-        raise InputError([Problem("", f"set {API_KEY} to judge with {judge}")])
+    """Return the model that judges; None for a function, and for the journal alone."""
     if not (judge is None or isinstance(judge, str) or callable(judge)):
         raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
     return judge if isinstance(judge, str) else None
@@ -11291,7 +11290,8 @@ def ask_silently(
     if callable(judge):
         return ask_function(judge, study, bounds, get_arguments, options.repeats)
     # Without a judge, criteria would have no scores.
-    assignment = Assignment(functools.partial(list_requests, study), options, bool(options.criteria))
+    is_needed = bool(options.criteria) or judge is not None
+    assignment = Assignment(functools.partial(list_requests, study), options, is_needed)
     with ask_model(assignment, Console(None, None)) as (outcomes, session):
         if session.unavailable:
             raise JudgeUnavailable(session.unavailable)
