@@ -227,7 +227,7 @@ def test_without_a_key_the_journal_answers_for_the_model_that_is_named(
     serve(score_reply(4))
     for model in ("openai/gpt-oss-20b", "llama-3.1-8b-instant"):
         small.run("dev", "--model", model)
-    with pytest.raises(evaluation.InputError, match="name one with judge=MODEL$"):
+    with pytest.raises(evaluation.InputError, match=r"name one with judge=MODEL$"):
         evaluation.grade("dev")
     monkeypatch.delenv("GROQ_API_KEY")
     assert evaluation.grade("dev", judge="openai/gpt-oss-20b")["strong"]["llm_judge"]["questions_scored"] == 2
@@ -240,7 +240,7 @@ def test_models_that_cannot_be_asked(both: Project, serve: Serve, monkeypatch: p
     ):
         evaluation.grade("dev", judge="openai/gpt-oss-20b")
     monkeypatch.delenv("GROQ_API_KEY")
-    with pytest.raises(evaluation.InputError, match="^this needs a model: set GROQ_API_KEY"):
+    with pytest.raises(evaluation.InputError, match=r"^this needs a model: set GROQ_API_KEY"):
         evaluation.grade("dev", judge="openai/gpt-oss-20b")
 
 
