@@ -5596,6 +5596,7 @@ class Submission(NamedTuple):
     names: Sequence[str] = ()  # of the systems to grade
     systems: Sequence[SplitSystem] = ()  # that could be read
     problems: Sequence[Problem] = ()  # each keeps one system out, and no other
+    differences: Sequence[Difference] = ()  # of its systems, once they are graded
 
     @property
     def reasons(self) -> list[str]:
@@ -6270,25 +6271,10 @@ class SplitInputs(NamedTuple):
         return not (self.people.rejected or self.problems or is_malformed)
 
 
-class GradedSubmission(NamedTuple):
-    """A submission whose systems have scores and means, and how they differ."""
-
-    submission: Submission
-    differences: Sequence[Difference] = ()
-
-    @property
-    def name(self) -> str:
-        return self.submission.name
-
-    @property
-    def systems(self) -> Sequence[SplitSystem]:
-        return self.submission.systems
-
-
 class GradedSplit(NamedTuple):
     inputs: SplitInputs
     session: Session  # without a model if nothing is judged
-    submissions: Sequence[GradedSubmission]
+    submissions: Sequence[Submission]  # whose systems have scores and means
     changes_since: Mapping[str, ChangesSince]
     checks: list[Check]
 
@@ -6386,8 +6372,7 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
     for submission in inputs.submissions:
         systems = [system for system in study.systems if system.submission == submission.name]
         group = grade_group(study, systems, outcomes, session, expects_model=expects_model)
-        graded_submission = submission._replace(systems=group.systems)
-        submissions.append(GradedSubmission(graded_submission, group.differences))
+        submissions.append(submission._replace(systems=group.systems, differences=group.differences))
         changes_since |= find_changes(study, group, inputs.runs)
     graded = list(flatten(row.systems for row in submissions))
     if not any(map(is_judged, graded)):
@@ -6414,7 +6399,7 @@ def list_split_files(graded: GradedSplit) -> Iterator[OutputFile]:
         yield from list_report_files(add_gate(report, graded.checks), stem, forms)
 
 
-def build_split_document(graded: GradedSplit, submission: GradedSubmission) -> dict[str, Any]:
+def build_split_document(graded: GradedSplit, submission: Submission) -> dict[str, Any]:
     """Return the content of a results file. Its paths are relative to the folder of the run."""
     split = graded.inputs.split
     root = os.path.join(split.root, "")
@@ -7313,7 +7298,7 @@ def list_class_files(graded: GradedSplit, gradebook: Gradebook, leaderboard: Rep
     for file in list_report_files(report, board, ["md", *{"html"}.intersection(forms)]):
         yield file._replace(is_report=False)
     for row in graded.submissions:
-        folder = join_folder(split.out, row.submission.output_folder)
+        folder = join_folder(split.out, row.output_folder)
         path = join_folder(folder, RESULTS_FILE.format(split=split.name))
         document = build_split_document(graded, row)
         yield OutputFile(path, functools.partial(render_results, document), is_report=True)
@@ -7376,7 +7361,7 @@ NO_ANSWER_TO_SPLIT = SplitAnswer(
 class Grade(NamedTuple):
     """A submission's grade: 100 times the mean of a measure of the system that counts."""
 
-    submission: GradedSubmission
+    submission: Submission
     system: SplitSystem  # NO_SYSTEM if none is graded
     points: float | None
     obstacle: str  # why there are no points; "" if there are
@@ -7423,7 +7408,7 @@ def build_gradebook(graded: GradedSplit, measure: Measure) -> Gradebook:
     judge = session.model
     if judge and session.repeats > 1:
         judge += f", asked {session.repeats} times"
-    equal = find_equal([row.submission for row in submissions])
+    equal = find_equal(submissions)
     grades = {}
     for row in submissions:
         concerns: dict[Concern, list[LinkCell]] = defaultdict(list)
@@ -7456,10 +7441,9 @@ def find_median(values: Iterable[float | None]) -> float | None:
 
 
 def list_concerns(
-    split: Split, graded: GradedSubmission, equal: Sequence[Sequence[str]]
+    split: Split, submission: Submission, equal: Sequence[Sequence[str]]
 ) -> Iterator[tuple[Concern, LinkCell]]:
     """Yield what needs attention about a submission, for the box on the leaderboard and for its grade."""
-    submission = graded.submission
     page = submission.link_page(split)
     for reason in submission.reasons:
         yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
@@ -7497,7 +7481,7 @@ def build_attention_part(gradebook: Gradebook) -> Part:
             concerns[concern] += cells
         last = grade.history[-1].value if grade.history else None
         if last not in (None, grade.points):
-            page = grade.submission.submission.link_page(inputs.split)
+            page = grade.submission.link_page(inputs.split)
             note = f"{format_points(grade.points)}, before {format_points(last)}"
             concerns[Concern.CHANGED].append(LinkCell(name, page, note))
     judges = [row.judge for row in inputs.history.rows if row.judge]
@@ -7560,7 +7544,7 @@ def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
     named: list[MeansRow] = []
     more: list[list[Cell]] = []
     for grade in gradebook.grades.values():
-        submission = grade.submission.submission
+        submission = grade.submission
         name = LinkCell(submission.name, submission.link_page(split))
         rank: Cell = "n/a" if grade.rank is None else grade.rank
         named.append(([rank, name, grade.system.name], grade.system.means))
@@ -7595,13 +7579,13 @@ def drop_middle(name: str) -> str:
     return f"{name[:15]}...{name[-12:]}" if len(name) > MAX_NAME_CHARS else name
 
 
-def choose_system(submission: GradedSubmission, measure: Measure) -> SplitSystem:
+def choose_system(submission: Submission, measure: Measure) -> SplitSystem:
     """Return the system that is a submission's grade: `final`, otherwise the best one."""
     best = max(submission.systems, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
     return next((system for system in submission.systems if system.name == FINAL_SYSTEM), best)
 
 
-def explain_no_points(submission: GradedSubmission, system: SplitSystem, measure: Measure) -> str:
+def explain_no_points(submission: Submission, system: SplitSystem, measure: Measure) -> str:
     """Return why a submission has no points: something that could change them is not judged."""
     rivals = [system] if system.name == FINAL_SYSTEM else submission.systems
     if not submission.systems:
@@ -7631,8 +7615,8 @@ def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, 
             "missing": len(grade.system.find_missing(RUBRIC)),
             "flagged": sum(len(system.flagged) for system in submission.systems),
             "decisions": sum(len(answer.decisions) for answer in grade.system.answers),
-            "warnings": len(submission.submission.warnings),
-            "page": submission.submission.name_page(split) if has_pages else "",
+            "warnings": len(submission.warnings),
+            "page": submission.name_page(split) if has_pages else "",
         }
         for measure in list_class_measures(split):
             mean = grade.system.find_mean(measure)
@@ -7733,7 +7717,7 @@ def format_points(points: float | None) -> str:
 # -- Console
 
 
-def render_split_text(submission: GradedSubmission, split: Split) -> str:
+def render_split_text(submission: Submission, split: Split) -> str:
     systems = submission.systems
     blocks = list(map(render_system, systems))
     if len(systems) > 1:
@@ -7890,8 +7874,8 @@ def build_slice_part(systems: Sequence[SplitSystem], facet: str, measures: Seque
 # -- Reports
 
 
-def build_empty_report(split: Split, submission: GradedSubmission, session: Session) -> Report:
-    part = Part("Not graded", lines=submission.submission.reasons, place="box")
+def build_empty_report(split: Split, submission: Submission, session: Session) -> Report:
+    part = Part("Not graded", lines=submission.reasons, place="box")
     title = ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name]))
     row = build_csv_row(
         NO_SYSTEM, NO_ANSWER_TO_SPLIT, split.measures, split.criteria, has_repeats=session.repeats > 1
@@ -7901,14 +7885,13 @@ def build_empty_report(split: Split, submission: GradedSubmission, session: Sess
 
 def build_split_report(
     split: Split,
-    graded: GradedSubmission,
+    submission: Submission,
     session: Session,
     gradebook: Gradebook | None = None,
     changes: Part = NO_PART,
 ) -> Report:
     """Return the report on a submission, with its grade if it is one of a class."""
-    submission = graded.submission
-    systems = graded.systems
+    systems = submission.systems
     cases: list[str] = []
     own = submission.warnings
     for system in systems:
@@ -7918,20 +7901,20 @@ def build_split_report(
     own = [warning._replace(file=submission.find_inner(warning.file)) for warning in own]
     lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(own)]
     parts = [
-        build_overview_part(split, graded, gradebook),
+        build_overview_part(split, submission, gradebook),
         changes,
-        build_comparison_part(graded.differences)._replace(place="folded"),
+        build_comparison_part(submission.differences)._replace(place="folded"),
         *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
         Part("Answers to look at", lines=cases, place="folded"),
     ]
     facts = {"Judge": session.model or "none"}
     if gradebook:
-        parts = [*list_first_parts(gradebook, graded), *parts]
+        parts = [*list_first_parts(gradebook, submission), *parts]
     else:
         lines += describe_warnings(split.warnings)
         facts |= {"Questions": str(len(split.questions)), "Systems": str(len(systems))}
         facts["Warnings"] = str(len(lines))
-    return build_empty_report(split, graded, session)._replace(
+    return build_empty_report(split, submission, session)._replace(
         parts=[*parts, Part("Warnings", lines=lines, place="warnings")],
         entries=lambda: build_entries(split, systems),
         rows=lambda: list_csv_rows(split, systems, has_repeats=session.repeats > 1),
@@ -7939,12 +7922,12 @@ def build_split_report(
     )
 
 
-def build_overview_part(split: Split, graded: GradedSubmission, gradebook: Gradebook | None) -> Part:
-    systems = graded.systems
+def build_overview_part(split: Split, submission: Submission, gradebook: Gradebook | None) -> Part:
+    systems = submission.systems
     measures = split.measures
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     lines = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
-    lines += describe_certainty(systems, measures, graded.differences)
+    lines += describe_certainty(systems, measures, submission.differences)
     if not gradebook:  # A student has no use for what tells which scores may be compared.
         lines += list_provenance(systems)
     for system in systems:
@@ -7962,7 +7945,7 @@ COMBINED_POINTS = (
 )
 
 
-def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list[Part]:
+def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]:
     """Return what a student's page shows first: the grade, and how to appeal."""
     split = gradebook.inputs.split
     grade = gradebook.grades[submission.name]
