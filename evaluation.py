@@ -6319,30 +6319,33 @@ def read_split_inputs(options: SplitOptions) -> SplitInputs:
     problems: Problems = []
     split = read_gold(options, problems)
     submissions = read_submissions(split, options)
-    history = NO_HISTORY
+    history = History()
     if options.submissions:
         history = read_history(split, [submission.name for submission in submissions], problems)
     ungraded = list(flatten(submission.problems for submission in submissions))
     has_any = any(submission.names for submission in submissions)
     if problems or not has_any or (ungraded and not options.submissions):
         raise InputError([*problems, *ungraded])
-    study = build_study(split, submissions, options)
-    check_system_names(submissions, study, options)
-    people = read_people(split, study, options.overrides, problems)
+    systems = list(flatten(submission.systems for submission in submissions))
+    asked = [system for system in systems if options.asks_about(system)]
+    check_system_names(split, submissions, options)
+    if options.criteria and systems and not asked:
+        raise UsageError("--criteria: none of these systems is judged: name one with --judge")
+    people = read_people(split, asked, options.overrides, problems)
     runs = read_baseline(split, options, problems) if options.baseline else {}
     raise_problems(problems)
-    study = msgspec.structs.replace(study, decisions=people.overrides)
+    study = Study(
+        systems=systems,
+        measures=split.measures,
+        compared=split.measures,
+        criteria=split.criteria,
+        asked={system.title for system in asked},
+        decisions=people.overrides,
+        facets={facet: attrgetter(f"question.{facet}") for facet in FACETS},
+        min_slice=MIN_SLICE,
+        find_lacking=find_lacking,
+    )
     return SplitInputs(options, split, submissions, study, people, history, runs)
-
-
-def write_label_sheet(inputs: SplitInputs, n_drawn: int, console: Console) -> int:
-    path = LABELS_FILE.format(split=inputs.split.name)
-    if os.path.lexists(path):
-        raise UsageError(f"{path} exists and may hold scores: move it away")
-    systems = [system for system in inputs.study.systems if system.title in inputs.study.asked]
-    write_file(path, build_label_sheet(systems, n_drawn))
-    console.print(f"Label sheet saved to: {path}")
-    return decide_exit_code(inputs.is_complete)
 
 
 def score_retrieval_and_citations(inputs: SplitInputs) -> SplitInputs:
@@ -6375,7 +6378,7 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
         submissions.append(submission._replace(systems=group.systems, differences=group.differences))
         changes_since |= find_changes(study, group, inputs.runs)
     graded = list(flatten(row.systems for row in submissions))
-    if not any(map(is_judged, graded)):
+    if not any(RUBRIC in system.judged for system in graded):
         session = msgspec.structs.replace(session, model="")
     checks = check_means(inputs.options, {row.title: row.means for row in graded}, study.measures)
     checks += check_changes(changes_since)
@@ -6406,7 +6409,11 @@ def build_split_document(graded: GradedSplit, submission: Submission) -> dict[st
 
     def show(path: str) -> str:
         path = path.removeprefix(root)
-        return make_relative(path) if os.path.isabs(path) else path
+        if not os.path.isabs(path):
+            return path
+        with suppress(ValueError):  # on another drive
+            path = os.path.relpath(path)
+        return Path(path).as_posix()
 
     document = {}
     for system in submission.systems:
@@ -6432,17 +6439,30 @@ def build_split_document(graded: GradedSplit, submission: Submission) -> dict[st
 def render_split(graded: GradedSplit) -> str:
     """Return the results as the console has them."""
     inputs = graded.inputs
-    text = render_split_text(graded.submissions[0], inputs.split)
+    measures = inputs.split.measures
+    systems = graded.systems
+    blocks = [*describe_questions(inputs), *map(render_system, systems)]
+    if len(systems) > 1:
+        differences = graded.submissions[0].differences
+        pairs = build_comparison_part(differences)
+        lines = ["", *describe_certainty(systems, measures, differences), *list_provenance(systems)]
+        blocks += [
+            render_text([build_systems_part("System comparison", systems, measures, lines)]),
+            "\n--- PAIRED DIFFERENCES (sign flips over documents, adjusted for the pairs of a measure) ---",
+            *([render_text_table(pairs)] if pairs.rows else []),
+            *pairs.lines,
+        ]
     changes = build_baseline_part(inputs.options.baseline, graded.changes_since)
-    return "\n".join(filter(None, [*describe_questions(inputs), text, render_text([changes])]))
+    return "\n".join(filter(None, [*blocks, render_text([changes])]))
 
 
 def describe_questions(inputs: SplitInputs) -> list[str]:
+    n_decided = len(inputs.people.overrides)
     return [
         f"Evaluating {inputs.split.name} split outputs...",
         f"Questions file: {inputs.split.file.file}",
         f"Loaded {len(inputs.split.questions)} questions",
-        *map(escape_console, inputs.people.remarks),
+        *[escape_console(f"Overrides: {n_decided} in {file.file}") for file in inputs.people.files],
     ]
 
 
@@ -6450,7 +6470,9 @@ def list_split_remarks(graded: GradedSplit) -> list[WarningRecord]:
     """Return what is missing, or to be doubted."""
     warnings = list_change_warnings(graded.changes_since)
     generators: set[str] = set()
-    for system in filter(is_judged, graded.systems):
+    for system in graded.systems:
+        if RUBRIC not in system.judged:
+            continue
         models = [answer.prediction.model for answer in system.answers]
         generators.update(cut_text(model) for model in models if isinstance(model, str))
         warnings += warn_about_missing(system, graded.inputs.split.criteria)
@@ -6472,25 +6494,8 @@ def read_gold(options: SplitOptions, problems: Problems) -> Split:
     return split._replace(out=out, criteria=criteria, blocks=blocks)
 
 
-def build_study(split: Split, submissions: Iterable[Submission], options: SplitOptions) -> Study[SplitAnswer]:
-    """Choose what is judged, measured and compared."""
-    systems = list(flatten(submission.systems for submission in submissions))
-    return Study(
-        systems=systems,
-        measures=split.measures,
-        compared=split.measures,
-        criteria=split.criteria,
-        asked={system.title for system in systems if options.asks_about(system)},
-        facets={facet: attrgetter(f"question.{facet}") for facet in FACETS},
-        min_slice=MIN_SLICE,
-        find_lacking=find_lacking,
-    )
-
-
-def check_system_names(
-    submissions: Sequence[Submission], study: Study[SplitAnswer], options: SplitOptions
-) -> None:
-    """Raise UsageError if an option names a system that is not there, or a criterion judges none."""
+def check_system_names(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> None:
+    """Raise UsageError if an option names a system, submission or measure that is not there."""
     owners = [submission.name for submission in submissions if submission.name]
     titles = [join_folder(row.name, name) for row in submissions for name in row.names]
     names = list(dict.fromkeys([*titles, *flatten(submission.names for submission in submissions)]))
@@ -6498,16 +6503,7 @@ def check_system_names(
     if unknown:
         known = f"the systems are {shorten_names(names)}"
         raise UsageError(f"--judge: unknown system: {', '.join(unknown)}; {known}")
-    if options.criteria and study.systems and not study.asked:
-        raise UsageError("--criteria: none of these systems is judged: name one with --judge")
-    check_thresholds(options, [*names, *owners], study.measures)
-
-
-def make_relative(path: str) -> str:
-    """Return a path relative to the current directory, as it is written everywhere."""
-    with suppress(ValueError):  # on another drive
-        path = os.path.relpath(path)
-    return Path(path).as_posix()
+    check_thresholds(options, [*names, *owners], split.measures)
 
 
 def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
@@ -6583,10 +6579,6 @@ class SplitAnswer(Answer, gc=False):
         return {name: row for name, row in self.outcomes.items() if isinstance(row, Decision)}
 
     @property
-    def judgement(self) -> Judgement | None:
-        return self.find_judgement(RUBRIC)
-
-    @property
     def score(self) -> float | None:
         """The score by the rubric that counts; None without one."""
         return None if self.find_failure(RUBRIC) else self.scores.get(ANSWER_MEASURE.name)
@@ -6598,8 +6590,18 @@ class SplitAnswer(Answer, gc=False):
         return find_flags(self.prediction.answer, self.question.question, self.question.answer)
 
     def identify(self, criterion: Criterion) -> str:
-        """Return the ID that ties people's scores by a criterion to this answer."""
-        return hash_answer(self.question, self.prediction, covers_citations=criterion.needs_citations)
+        """Return the ID that people write into their files to tie a score by a criterion to this answer.
+
+        It changes with all that they are shown to decide on: the citations are part of a decision on the
+        support only. The letter before the digits keeps spreadsheets from making it a number.
+        """
+        question = self.question
+        rubric = question.rubric or Rubric()
+        texts = [question.question_id, question.question, question.answer, rubric.description]
+        texts += [*rubric.level_texts, self.prediction.answer]
+        if criterion.needs_citations:
+            texts += ["citations", *self.cited]
+        return "a" + hash_json(texts)[:15]
 
     def sort_citations(self) -> dict[str, list[str]]:
         """Return gold and cited sentences by kind; none is invented if the document's are unknown."""
@@ -6619,39 +6621,12 @@ class SplitAnswer(Answer, gc=False):
 SplitSystem: TypeAlias = System[SplitAnswer]
 
 
-def is_judged(system: SplitSystem) -> bool:
-    return RUBRIC in system.judged
-
-
-def list_scored(system: SplitSystem) -> list[SplitAnswer]:
-    """Return the answers with a score by the rubric that counts."""
-    return [answer for answer in system.answers if answer.score is not None]
-
-
-def list_judged_beside(system: SplitSystem) -> list[Criterion]:
-    return [criterion for criterion in system.judged if criterion is not RUBRIC]
-
-
-# The gold_id tells whether a question is still the same one, for a baseline. It changes with everything that
-# any score rests on. The answer_id is what people write into their files: besides the answer it changes with
-# all that they are shown to decide, and not with the citations, which are only part of a decision on the
-# support. The letter before the digits keeps spreadsheets from making it a number.
-
-
 def hash_gold(question: Question) -> str:
+    """Return what tells a baseline whether a question is still the same one: all that any score rests on."""
     rubric = question.rubric or Rubric()
     gold = (question.question, *question.gold_ids, question.answer, *question.evidence_sentences)
     texts = "\0".join([*gold, rubric.description, *rubric.level_texts])
     return hashlib.sha256(texts.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-
-
-def hash_answer(question: Question, prediction: Prediction, *, covers_citations: bool = False) -> str:
-    rubric = question.rubric or Rubric()
-    texts = [question.question_id, question.question, question.answer, rubric.description]
-    texts += [*rubric.level_texts, prediction.answer]
-    if covers_citations:
-        texts += ["citations", *sorted(set(prediction.evidence_sentences))]
-    return "a" + hash_json(texts)[:15]
 
 
 def score_prediction(question: Question, prediction: Prediction) -> dict[str, float]:
@@ -6716,38 +6691,39 @@ def prepare_support(answer: SplitAnswer) -> Case | None:
         return None
     if not answer.cited:
         return NOTHING_CITED if answer.gold else None
-    cited = find_cited_sentences(answer)
-    if cited.texts is None:
+    _, texts = find_cited_sentences(answer)
+    if texts is None:
         return None
-    if not cited.texts:
+    if not texts:
         return NONE_EXISTS
-    sentences = "\n".join(f"{name}: {text}" for name, text in cited.texts.items())
+    sentences = "\n".join(f"{name}: {text}" for name, text in texts.items())
     return Task("support", answer.texts | {"sentences": sentences[:MAX_ANSWER_CHARS]})
 
 
-class CitedSentences(NamedTuple):
-    doc_id: str
-    texts: dict[str, str] | None  # sentence ID -> text; None if the sentences are not known
+def find_cited_sentences(answer: SplitAnswer) -> tuple[str, dict[str, str] | None]:
+    """Return the cited sentences of the gold document, or of the first retrieved one if it has as many.
 
-
-def find_cited_sentences(answer: SplitAnswer) -> CitedSentences:
-    """Return the cited sentences of the gold document, or of the first retrieved one if it has as many."""
-    gold_id = answer.question.doc_id
-    best = CitedSentences(gold_id, None)
+    They come with the ID of the document, as texts by ID: None if its sentences are not known.
+    """
+    best_id = answer.question.doc_id
+    best: dict[str, str] | None = None
     cited = set(answer.prediction.evidence_sentences)
-    for doc_id in dict.fromkeys([gold_id, *answer.prediction.retrieved_ids[:1]]):
+    for doc_id in dict.fromkeys([best_id, *answer.prediction.retrieved_ids[:1]]):
         known = answer.split.find_document(doc_id).sentences
         if known is not None:
             texts = {name: text for name, text in known.items() if name in cited}
-            if best.texts is None or len(texts) >= max(len(best.texts), 1):
-                best = CitedSentences(doc_id, texts)
-    return best
+            if best is None or len(texts) >= max(len(best), 1):
+                best_id = doc_id
+                best = texts
+    return best_id, best
 
 
 def find_cited_document(answer: SplitAnswer) -> str | None:
     """Return the document whose sentences the judge was shown."""
-    is_shown = isinstance(prepare_support(answer), Task)
-    return find_cited_sentences(answer).doc_id if is_shown else None
+    if not isinstance(prepare_support(answer), Task):
+        return None
+    doc_id, _ = find_cited_sentences(answer)
+    return doc_id
 
 
 def qualify_citations(answer: SplitAnswer, score: float) -> str:
@@ -6873,7 +6849,7 @@ def build_results(split: Split, system: SplitSystem, session: Session) -> dict[s
     for criterion in system.judged:
         measures = split.blocks[criterion.block]
         results[criterion.block] |= build_judge_results(system, criterion, measures, session)
-    if is_judged(system):
+    if RUBRIC in system.judged:
         n_rubrics = sum(question.rubric is not None for question in split.questions)
         results["llm_judge"] |= {"questions_with_rubrics": n_rubrics, "lambda_weight": ANSWER_WEIGHT}
     results["slices"] = {}
@@ -7060,7 +7036,7 @@ def restore_run(
 # ------------------------------------------------------------------ 13. People
 
 # In: a file in which people decide on answers (overrides). Out: People, with the rows that are tied to an
-# answer of this run; the sheet in which people score answers. Read first: read_overrides, build_label_sheet.
+# answer of this run; the sheet in which people score answers. Read first: read_people, write_label_sheet.
 
 # -- People's decisions
 
@@ -7076,10 +7052,6 @@ class People(NamedTuple):
     rejected: Sequence[str] = ()  # rows that do not count: where, and why
 
     @property
-    def remarks(self) -> list[str]:
-        return [f"Overrides: {len(self.overrides)} in {file.file}" for file in self.files]
-
-    @property
     def warnings(self) -> list[WarningRecord]:
         shown = self.rejected[:MAX_NAMES_SHOWN]
         warnings = [WarningRecord(text, advice="this row does not count") for text in shown]
@@ -7090,8 +7062,8 @@ class People(NamedTuple):
 RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
 
 
-def read_people(split: Split, study: Study[SplitAnswer], path: str | None, problems: Problems) -> People:
-    """Read the named file of decisions, or the usual one if that is a file and no link.
+def read_people(split: Split, systems: Sequence[SplitSystem], path: str | None, problems: Problems) -> People:
+    """Read what people have decided on judged systems: the named file, or the usual one if it is no link.
 
     A decision that names nobody is on all equal answers that have no decision of their own.
     """
@@ -7101,11 +7073,14 @@ def read_people(split: Split, study: Study[SplitAnswer], path: str | None, probl
     if path == "none":
         return People()
     file = read_file(path, problems)
-    if not study.asked:
+    if not systems:
         text = "no system is judged in this run: name one with --judge, or say --overrides none"
         problems.append(Problem(path, text))
-    criteria = {fold_text(criterion.name): criterion for criterion in study.criteria} | RUBRIC_NAMES
-    answers = index_judged(study)
+    criteria = {fold_text(criterion.name): criterion for criterion in split.criteria} | RUBRIC_NAMES
+    answers: dict[str, list[OwnedAnswer]] = defaultdict(list)
+    for system in systems:
+        for answer in system.answers:
+            answers[fold_cell(answer.id)].append((system.title, answer))
     shared: dict[DecisionKey, Decision] = {}
     own: dict[DecisionKey, Decision] = {}
     rejected = []
@@ -7133,16 +7108,6 @@ def read_people(split: Split, study: Study[SplitAnswer], path: str | None, probl
                 break
             decisions[key] = decision
     return People(shared | own, [file.source], rejected)
-
-
-def index_judged(study: Study[SplitAnswer]) -> dict[str, list[OwnedAnswer]]:
-    """Return the answers that people can decide on, by question ID."""
-    answers: dict[str, list[OwnedAnswer]] = defaultdict(list)
-    for system in study.systems:
-        if system.title in study.asked:
-            for answer in system.answers:
-                answers[fold_cell(answer.id)].append((system.title, answer))
-    return answers
 
 
 class RowFault(Exception):
@@ -7200,25 +7165,26 @@ def fold_cell(name: str) -> str:
 # -- The label sheet
 
 
-def build_label_sheet(systems: Iterable[System[SplitAnswer]], n_drawn: int) -> str:
-    """Return a CSV for people to score answers in, not knowing whose. Raises UsageError without any."""
+def write_label_sheet(inputs: SplitInputs, n_drawn: int, console: Console) -> int:
+    """Write a CSV for people to score answers in, not knowing whose. Equal answers share a row."""
+    path = LABELS_FILE.format(split=inputs.split.name)
+    if os.path.lexists(path):
+        raise UsageError(f"{path} exists and may hold scores: move it away")
     rows = {}
-    for system in systems:
-        for answer in system.answers:
+    for system in inputs.study.systems:
+        for answer in system.answers if system.title in inputs.study.asked else ():
             if answer.question.rubric and not is_blank(answer.prediction.answer):
-                draw = compute_draw(system.title, answer.id, answer.gold_id)
-                rows[draw] = build_sheet_row(answer)
+                # The lowest lots are drawn: always the same, and as good as random. The gold is in them, so
+                # that nobody who does not know it can choose a name that is not drawn.
+                lot = f"{answer.id}\0{system.title}\0{answer.gold_id}"
+                rows[hashlib.sha256(lot.encode("utf-8", "replace")).hexdigest()] = build_sheet_row(answer)
     if not rows:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
-    drawn = {row["answer_id"]: list(row.values()) for _, row in sorted(rows.items())[:n_drawn]}
-    return render_csv(list(next(iter(rows.values()))), list(drawn.values()))  # Equal answers share a row.
-
-
-def compute_draw(title: str, question_id: str, gold_id: str) -> str:
-    """Return the lot of a system's answer: the lowest are drawn, always the same, and as good as random."""
-    # The gold is in it, so that nobody who does not know it can choose a name that is not drawn.
-    text = f"{question_id}\0{title}\0{gold_id}"
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+    drawn = {row["answer_id"]: row for _, row in sorted(rows.items())[:n_drawn]}
+    cells = [list(row.values()) for row in drawn.values()]
+    write_file(path, render_csv(list(next(iter(rows.values()))), cells))
+    console.print(f"Label sheet saved to: {path}")
+    return decide_exit_code(inputs.is_complete)
 
 
 def build_sheet_row(answer: SplitAnswer) -> dict[str, object]:
@@ -7310,10 +7276,23 @@ def list_class_files(graded: GradedSplit, gradebook: Gradebook, leaderboard: Rep
 
 
 def render_class(graded: GradedSplit, leaderboard: Report) -> str:
-    """Return the results as the console has them."""
+    """Return the results as the console has them: those that are graded, by answers and citations."""
     attention, board, *_ = leaderboard.parts
+    concerns: list[str] = []  # but for those that are not graded, which `describe_class` names
+    for kind, cells in attention.rows:
+        if not str(kind).startswith(f"{Concern.UNGRADED.value}:"):
+            concerns += [str(kind), *[f"  {format_cell(cell)}" for cell in cast("list[LinkCell]", cells)]]
+    shown = [title not in NOT_ON_CONSOLE for title in board.header]
+    rows = []
+    for rank, link, system_name, *others in board.rows:
+        if system_name:
+            name = format_cell(link)
+            if len(name) > MAX_NAME_CHARS:  # would cut the table into several
+                name = f"{name[:15]}...{name[-12:]}"
+            rows.append(list(itertools.compress([rank, name, system_name, *others], shown)))
+    board = board._replace(header=list(itertools.compress(board.header, shown)), rows=rows)
     lines = describe_questions(graded.inputs)
-    lines.append(render_text([narrow_attention(attention), narrow_leaderboard(board)]))
+    lines.append(render_text([attention._replace(rows=(), lines=concerns), board]))
     for system in graded.systems:
         lines += map(escape_console, prefix_lines(system.title, describe_decisions(system)))
     return "\n".join(filter(None, lines))
@@ -7375,10 +7354,6 @@ class Grade(NamedTuple):
         return next((row for row in reversed(self.history) if row.value not in (None, self.points)), None)
 
     @property
-    def status(self) -> str:
-        return "graded" if self.system.answers else State.NOT_GRADED.value
-
-    @property
     def reason(self) -> str:
         texts = []
         for concern, cells in self.concerns.items():
@@ -7414,10 +7389,7 @@ def build_gradebook(graded: GradedSplit, measure: Measure) -> Gradebook:
         concerns: dict[Concern, list[LinkCell]] = defaultdict(list)
         for concern, cell in list_concerns(inputs.split, row, equal):
             concerns[concern].append(cell)
-        system = choose_system(row, measure)
-        obstacle = explain_no_points(row, system, measure)
-        value = system.find_mean(measure).value
-        points = None if obstacle or value is None else round(100 * value, 2)
+        system, points, obstacle = compute_points(row, measure)
         earlier = [then for then in inputs.history.rows if then.submission == fold_cell(row.name)]
         grades[row.name] = Grade(row, system, points, obstacle, earlier, concerns)
     citing = set()
@@ -7500,15 +7472,6 @@ def build_attention_part(gradebook: Gradebook) -> Part:
     return Part("Needs attention", ["What", "Where"], rows, lines, place="box")
 
 
-def narrow_attention(attention: Part) -> Part:
-    """Return the part for the console, whose last line names those that are not graded."""
-    lines = []
-    for kind, cells in attention.rows:
-        if not str(kind).startswith(f"{Concern.UNGRADED.value}:"):
-            lines += [str(kind), *[f"  {format_cell(cell)}" for cell in cast("list[LinkCell]", cells)]]
-    return attention._replace(rows=(), lines=lines)
-
-
 def build_leaderboard(gradebook: Gradebook) -> Report:
     """Return the report on a class: a row for each submission, of its system that counts."""
     split = gradebook.inputs.split
@@ -7560,41 +7523,25 @@ def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
     )
 
 
-def narrow_leaderboard(board: Part) -> Part:
-    """Return the part for the console: those that are graded, by the means of answers and citations."""
-    shown = [title not in NOT_ON_CONSOLE for title in board.header]
-    name = board.header.index("Submission")
-    system = board.header.index("System")
-    rows = []
-    for row in board.rows:
-        if row[system]:
-            cells = list(row)
-            cells[name] = drop_middle(format_cell(row[name]))
-            rows.append(list(itertools.compress(cells, shown)))
-    return board._replace(header=list(itertools.compress(board.header, shown)), rows=rows)
+def compute_points(submission: Submission, measure: Measure) -> tuple[SplitSystem, float | None, str]:
+    """Return the system that counts, `final` or else the best one, its points, and why there are none.
 
-
-def drop_middle(name: str) -> str:
-    """Return a name without its middle if it would cut the console's table into several."""
-    return f"{name[:15]}...{name[-12:]}" if len(name) > MAX_NAME_CHARS else name
-
-
-def choose_system(submission: Submission, measure: Measure) -> SplitSystem:
-    """Return the system that is a submission's grade: `final`, otherwise the best one."""
+    There are none while something is not judged that could change them.
+    """
     best = max(submission.systems, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
-    return next((system for system in submission.systems if system.name == FINAL_SYSTEM), best)
-
-
-def explain_no_points(submission: Submission, system: SplitSystem, measure: Measure) -> str:
-    """Return why a submission has no points: something that could change them is not judged."""
+    system = next((row for row in submission.systems if row.name == FINAL_SYSTEM), best)
     rivals = [system] if system.name == FINAL_SYSTEM else submission.systems
-    if not submission.systems:
-        return State.NOT_GRADED.value
-    if measure is F1_MEASURE:
-        return ""
-    if any(rival.find_missing(RUBRIC) for rival in rivals):
-        return State.MISSING_JUDGEMENTS.value
-    return "" if list_scored(system) else State.NOT_JUDGED.value
+    obstacle = ""
+    if not rivals:
+        obstacle = State.NOT_GRADED.value
+    elif measure is not F1_MEASURE:
+        if any(rival.find_missing(RUBRIC) for rival in rivals):
+            obstacle = State.MISSING_JUDGEMENTS.value
+        elif not system.find_mean(ANSWER_MEASURE).n:
+            obstacle = State.NOT_JUDGED.value
+    value = system.find_mean(measure).value
+    points = None if obstacle or value is None else round(100 * value, 2)
+    return system, points, obstacle
 
 
 def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, object]]:
@@ -7610,7 +7557,7 @@ def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, 
             "rank": grade.rank,
             "system": grade.system.name,
             "judge": gradebook.judge,
-            "status": grade.status,
+            "status": "graded" if grade.system.answers else State.NOT_GRADED.value,
             "reason": grade.reason,
             "missing": len(grade.system.find_missing(RUBRIC)),
             "flagged": sum(len(system.flagged) for system in submission.systems),
@@ -7631,14 +7578,11 @@ class History(NamedTuple):
     cells: Sequence[Fields] = ()  # with columns of other versions
 
 
-NO_HISTORY = History()
-
-
 def read_history(split: Split, names: Iterable[str], problems: Problems) -> History:
     """Read the history. It is a problem if a submission of it is not named now."""
     path = join_folder(split.out, HISTORY_FILE.format(split=split.name))
     if not os.path.lexists(path):
-        return NO_HISTORY
+        return History()
     n_before = len(problems)
     file = read_file(path, problems)
     places = list_item_rows(file, problems, kind=HistoryRow)
@@ -7670,44 +7614,43 @@ def render_history(gradebook: Gradebook) -> str:
 
 def build_question_part(gradebook: Gradebook) -> Part:
     """Return how the class did on each question: those that good students fail come first."""
-    systems = [grade.system for grade in gradebook.grades.values() if list_scored(grade.system)]
-    part = Part("Questions", place="folded", is_sortable=True)
-    if len(systems) < MIN_CLASS:
-        return part
-    scores = np.array([[answer.score for answer in system.answers] for system in systems], np.float64)
-    noise = 2 / math.sqrt(len(systems))  # nearly t / sqrt(n - 2 + t^2), with the t of 95 %
+    submitted = []
+    for grade in gradebook.grades.values():
+        own_scores = [answer.score for answer in grade.system.answers]
+        if any(own_scores):
+            submitted.append(own_scores)
+    scores = np.array(submitted, np.float64)  # NaN where there is no score
+    n_scored = len(scores)
+    if n_scored < MIN_CLASS:
+        return NO_PART
+    counts = np.sum(~np.isnan(scores), axis=1)
+    totals = np.nansum(scores, axis=1)
     rows: list[tuple[float, list[Cell]]] = []
     for index, question in enumerate(gradebook.inputs.split.questions):
-        own, others = split_scores(scores, index)
+        is_known = ~np.isnan(scores[:, index]) & (counts > 1)  # and another score to compare it with
+        own = scores[is_known, index]
         if not len(own):
             continue
+        others = (totals[is_known] - own) / (counts[is_known] - 1)
         correlation = compute_correlation(own, others)
         cells: list[Cell] = [question.question_id, question.question, len(own)]
         cells.append(MeanCell(float(own.mean()), None, 2, ANSWER_MEASURE.axis))
         cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
         cells.append(MeanCell(correlation, None, 2, Interval(-1, 1)))
         rows.append((math.inf if correlation is None else correlation, cells))
-    return part._replace(
+    noise = 2 / math.sqrt(n_scored)  # nearly t / sqrt(n - 2 + t^2), with the t of 95 %
+    return Part(
+        "Questions",
         header=["Question", "Text", "Answers", "Mean", "Lowest level", "Highest level", "Correlation"],
         rows=[cells for _, cells in sorted(rows, key=itemgetter(0))],
         lines=[
             "Correlation: of the scores with the means of the same submissions' other questions. "
-            f"With {len(systems)} submissions chance alone makes it up to {noise:.2f} (95 %).",
+            f"With {n_scored} submissions chance alone makes it up to {noise:.2f} (95 %).",
             "A question that good submissions fail often has a wrong gold answer or an unclear rubric.",
         ],
+        place="folded",
+        is_sortable=True,
     )
-
-
-def split_scores(scores: Array, index: int) -> tuple[Array, Array]:
-    """Return the scores of a question, and the same submissions' means of the others.
-
-    `scores` has a row for each submission, NaN where there is no score. Without another score it is left out.
-    """
-    counts = np.sum(~np.isnan(scores), axis=1)
-    column = scores[:, index]
-    is_known = ~np.isnan(column) & (counts > 1)
-    own = column[is_known]
-    return own, (np.nansum(scores, axis=1)[is_known] - own) / (counts[is_known] - 1)
 
 
 def format_points(points: float | None) -> str:
@@ -7715,22 +7658,6 @@ def format_points(points: float | None) -> str:
 
 
 # -- Console
-
-
-def render_split_text(submission: Submission, split: Split) -> str:
-    systems = submission.systems
-    blocks = list(map(render_system, systems))
-    if len(systems) > 1:
-        pairs = build_comparison_part(submission.differences)
-        lines = ["", *describe_certainty(systems, split.measures, submission.differences)]
-        lines += list_provenance(systems)
-        blocks += [
-            render_text([build_systems_part("System comparison", systems, split.measures, lines)]),
-            "\n--- PAIRED DIFFERENCES (sign flips over documents, adjusted for the pairs of a measure) ---",
-            *([render_text_table(pairs)] if pairs.rows else []),
-            *pairs.lines,
-        ]
-    return "\n".join(blocks)
 
 
 def render_system(system: SplitSystem) -> str:
@@ -7755,7 +7682,7 @@ def render_system(system: SplitSystem) -> str:
     ]
     for measure in CITATION_MEASURES:
         lines.append(f"Average {measure.title}: {format_mean(system, measure, 4)}")
-    if is_judged(system):
+    if RUBRIC in system.judged:
         lines += list_judge_lines(system)
     return "\n".join(lines)
 
@@ -7772,11 +7699,12 @@ def list_judge_lines(system: SplitSystem) -> list[str]:
         f"Average Evidence Score (0-1): {format_mean(system, EVIDENCE_MEASURE, 4)}",
         f"Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}",
     ]
-    for criterion in list_judged_beside(system):
-        measure = criterion.measure
-        lowest = min(PROMPTS[criterion.prompt].choices.values())
-        mean = format_mean(system, measure, 2)
-        lines.append(f"Average {measure.title} ({lowest}-{measure.highest:g}): {mean}")
+    for criterion in system.judged:
+        if criterion is not RUBRIC:
+            measure = criterion.measure
+            lowest = min(PROMPTS[criterion.prompt].choices.values())
+            mean = format_mean(system, measure, 2)
+            lines.append(f"Average {measure.title} ({lowest}-{measure.highest:g}): {mean}")
     return [*lines, *map(escape_console, [*describe_scored(system), *describe_cases(system)])]
 
 
@@ -7787,7 +7715,7 @@ def format_mean(system: SplitSystem, measure: Measure, digits: int) -> str:
 def describe_scored(system: SplitSystem) -> list[str]:
     n_questions = sum(answer.question.rubric is not None for answer in system.answers)
     n_scored = system.find_mean(ANSWER_MEASURE).n
-    if not is_judged(system) or n_scored == n_questions:
+    if RUBRIC not in system.judged or n_scored == n_questions:
         return []
     return [f"Averages of {n_scored} of {n_questions} questions: the others have no score"]
 
@@ -8071,10 +7999,11 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
     place = f"at place {', '.join(places)}" if places else "not"
     found = f"{place} among {len(retrieved)} retrieved" if retrieved else "nothing retrieved"
     facts = {"Gold document": found}
-    decision = answer.find_decision(RUBRIC)
-    if decision:
-        facts["Judge's score"] = f"{answer.judgement.score:.3g}" if answer.judgement else "none"
+    if answer.find_decision(RUBRIC):
+        judgement = answer.find_judgement(RUBRIC)
+        facts["Judge's score"] = f"{judgement.score:.3g}" if judgement else "none"
         facts["Judge's reason"] = answer.find_rationale(RUBRIC)
+    beside = [criterion for criterion in system.judged if criterion is not RUBRIC]
     for criterion in system.judged:
         judgement = answer.find_judgement(criterion)
         if judgement and len(judgement.repeats) > 1:
@@ -8083,7 +8012,7 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
     facts["Flags"] = ", ".join(answer.flags)
     for kind, names in answer.sort_citations().items():
         facts[CITATION_KINDS[kind]] = shorten_names(names)
-    for criterion in list_judged_beside(system):
+    for criterion in beside:
         outcome = answer.outcomes.get(criterion.name)
         remark = ""
         if criterion.needs_citations and outcome and not isinstance(outcome, Failure):
@@ -8096,7 +8025,7 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
     facts["Other scores"] = ", ".join(others)
     if answer.question.rubric:
         facts["Answer ID"] = answer.identify(RUBRIC)
-    for criterion in list_judged_beside(system):
+    for criterion in beside:
         if criterion.needs_citations and criterion.name in answer.outcomes:
             facts[f"Answer ID for {criterion.name}"] = answer.identify(criterion)
     return facts
