@@ -6389,7 +6389,6 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
 
 
 def list_split_files(graded: GradedSplit) -> Iterator[OutputFile]:
-    """Yield the results file, and the reports."""
     split = graded.inputs.split
     [submission] = graded.submissions
     path = join_folder(split.out, RESULTS_FILE.format(split=split.name))
@@ -6437,7 +6436,6 @@ def build_split_document(graded: GradedSplit, submission: Submission) -> dict[st
 
 
 def render_split(graded: GradedSplit) -> str:
-    """Return the results as the console has them."""
     inputs = graded.inputs
     measures = inputs.split.measures
     systems = graded.systems
@@ -6808,13 +6806,13 @@ def build_own_criterion(own: OwnCriterion) -> Criterion:
 
 def collect_taken_names() -> set[str]:
     """Return the names that a measure, a column or a block of the results has already."""
-    built_in = [RUBRIC, *BUILT_IN_CRITERIA.values()]
-    measures = [*flatten(SPLIT_BLOCKS.values()), *(criterion.measure for criterion in built_in)]
-    columns = build_csv_row(NO_SYSTEM, NO_ANSWER_TO_SPLIT, measures, built_in, has_repeats=True)
-    names = {*SPLIT_BLOCKS, *columns, *(criterion.block for criterion in built_in)}
-    names |= {"measures", "slices", "run", "baseline", "comparison"}
+    criteria = BUILT_IN_CRITERIA.values()
+    blocks = {**SPLIT_BLOCKS, **{criterion.block: [criterion.measure] for criterion in criteria}}
+    split = NO_ANSWER_TO_SPLIT.split._replace(criteria=[RUBRIC, *criteria], blocks=blocks)
+    columns = build_csv_row(split, has_repeats=True)
+    names = {*blocks, *columns, "measures", "slices", "run", "baseline", "comparison"}
     names |= {re.sub("_(score|rationale|failure)$", "", column) for column in columns}
-    return names | {measure.title.lower().removesuffix(" %") for measure in measures}
+    return names | {measure.title.lower().removesuffix(" %") for measure in split.measures}
 
 
 # -- The results file
@@ -6887,6 +6885,10 @@ def build_judge_results(
     rows = [answer for answer in system.answers if score in answer.scores or answer.find_failure(criterion)]
     scored = [answer for answer in rows if score in answer.scores]
     has_repeats = session.repeats > 1
+    # The usage is what the judgements have cost when they were made, whichever run paid for them.
+    judged = filter(None, (answer.find_judgement(criterion) for answer in rows))
+    repeats = list(flatten(judgement.repeats for judgement in judged))
+    usage = sum((repeat.reply.usage for repeat in repeats if repeat.reply), NO_USAGE)
     return {
         "total_questions": len(system.answers),
         "questions_scored": len(scored),
@@ -6895,11 +6897,17 @@ def build_judge_results(
         "requested_model": session.model,
         "judge_model": session.model,
         **session.describe_left_out(),
-        **({"repeats": session.repeats} if session.repeats > 1 else {}),
+        **({"repeats": session.repeats} if has_repeats else {}),
         "failed_questions": list_ids(system.find_missing(criterion, asked=True)),
         "unjudged_questions": list_ids(system.find_missing(criterion, asked=False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
-        "usage": summarize_usage(session, [answer.find_judgement(criterion) for answer in rows]),
+        "usage": {
+            "judgements": len(repeats),
+            "prompt_tokens": usage.prompt,
+            "completion_tokens": usage.completion,
+            "cached_tokens": usage.cached,
+            "cost_usd": compute_cost(session.price, usage),
+        },
         "per_question": (build_judged_row(answer, criterion, has_repeats=has_repeats) for answer in rows),
     }
 
@@ -6937,20 +6945,6 @@ def build_judged_row(answer: SplitAnswer, criterion: Criterion, *, has_repeats: 
         "flags": answer.flags,
         "judge_score": judgement.score if judgement else None,
         "override_reason": decision.reason if decision else None,
-    }
-
-
-def summarize_usage(session: Session, outcomes: Iterable[Judgement | None]) -> dict[str, Any]:
-    """Return what the judgements cost when they were made, whichever run paid for them."""
-    judgements = list(flatten(row.repeats for row in outcomes if row))
-    replies = [judgement.reply for judgement in judgements if judgement.reply]
-    usage = sum((reply.usage for reply in replies), NO_USAGE)
-    return {
-        "judgements": len(judgements),
-        "prompt_tokens": usage.prompt,
-        "completion_tokens": usage.completion,
-        "cached_tokens": usage.cached,
-        "cost_usd": compute_cost(session.price, usage),
     }
 
 
@@ -7268,9 +7262,7 @@ def list_class_files(graded: GradedSplit, gradebook: Gradebook, leaderboard: Rep
         path = join_folder(folder, RESULTS_FILE.format(split=split.name))
         document = build_split_document(graded, row)
         yield OutputFile(path, functools.partial(render_results, document), is_report=True)
-        report = build_empty_report(split, row, graded.session)
-        if row.systems:
-            report = build_split_report(split, row, graded.session, gradebook)
+        report = build_split_report(split, row, graded.session, gradebook)
         stem = path.removesuffix(".json")
         yield from list_report_files(report, stem, list_report_forms(stem, forms))
 
@@ -7299,7 +7291,6 @@ def render_class(graded: GradedSplit, leaderboard: Report) -> str:
 
 
 def describe_class(graded: GradedSplit, gradebook: Gradebook) -> str:
-    """Return how many submissions are graded."""
     ungraded = [row.name for row in graded.submissions if not row.systems]
     n_submissions = len(graded.submissions)
     status = f"{n_submissions - len(ungraded)} of {n_submissions} submissions graded"
@@ -7802,15 +7793,6 @@ def build_slice_part(systems: Sequence[SplitSystem], facet: str, measures: Seque
 # -- Reports
 
 
-def build_empty_report(split: Split, submission: Submission, session: Session) -> Report:
-    part = Part("Not graded", lines=submission.reasons, place="box")
-    title = ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name]))
-    row = build_csv_row(
-        NO_SYSTEM, NO_ANSWER_TO_SPLIT, split.measures, split.criteria, has_repeats=session.repeats > 1
-    )
-    return Report(title, [part], header=list(row))
-
-
 def build_split_report(
     split: Split,
     submission: Submission,
@@ -7820,6 +7802,11 @@ def build_split_report(
 ) -> Report:
     """Return the report on a submission, with its grade if it is one of a class."""
     systems = submission.systems
+    has_repeats = session.repeats > 1
+    title = f"Evaluation of the {split.name} split" + (f": {submission.name}" if submission.name else "")
+    report = Report(title, [], header=list(build_csv_row(split, has_repeats=has_repeats)))
+    if not systems:
+        return report._replace(parts=[Part("Not graded", lines=submission.reasons, place="box")])
     cases: list[str] = []
     own = submission.warnings
     for system in systems:
@@ -7842,10 +7829,10 @@ def build_split_report(
         lines += describe_warnings(split.warnings)
         facts |= {"Questions": str(len(split.questions)), "Systems": str(len(systems))}
         facts["Warnings"] = str(len(lines))
-    return build_empty_report(split, submission, session)._replace(
+    return report._replace(
         parts=[*parts, Part("Warnings", lines=lines, place="warnings")],
         entries=lambda: build_entries(split, systems),
-        rows=lambda: list_csv_rows(split, systems, has_repeats=session.repeats > 1),
+        rows=lambda: list_csv_rows(split, systems, has_repeats=has_repeats),
         facts=facts,
     )
 
@@ -7900,25 +7887,25 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
 
 
 def build_csv_row(
-    system: SplitSystem,
-    answer: SplitAnswer,
-    measures: Iterable[Measure],
-    criteria: Sequence[Criterion],
+    split: Split,
+    system: SplitSystem = NO_SYSTEM,
+    answer: SplitAnswer = NO_ANSWER_TO_SPLIT,
     *,
     has_repeats: bool,
 ) -> dict[str, object]:
-    """Return an answer as the CSV and a Python program have it."""
+    """Return an answer as the CSV and a Python program have it; without one only the names are of use."""
     question = answer.question
     row: dict[str, object] = {"question_id": answer.id, "system": system.name, "doc_id": question.doc_id}
     row |= {facet: getattr(question, facet) for facet in SHOWN_FACETS}
-    row |= {measure.name: answer.scores.get(measure.name) for measure in measures}
-    for criterion in criteria:
+    row |= {measure.name: answer.scores.get(measure.name) for measure in split.measures}
+    for criterion in split.criteria:
         judged = build_judged_row(answer, criterion, has_repeats=has_repeats)
         said = describe_judgement(answer, criterion, has_repeats=has_repeats)
         if criterion is RUBRIC:
-            cells = {"answer_id": judged["answer_id"], **said, "failure": answer.explain_failures(criteria)}
-            cells["flags"] = ", ".join(answer.flags)
             prefix = ""
+            cells = {"answer_id": judged["answer_id"], **said}
+            cells["failure"] = answer.explain_failures(split.criteria)
+            cells["flags"] = ", ".join(answer.flags)
         else:
             prefix = f"{criterion.name}_"
             cells = {name: judged[name] for name in ("support", *said) if name in judged}
@@ -7939,8 +7926,7 @@ def list_csv_rows(
 ) -> Iterator[list[object]]:
     for position in range(len(split.questions)):
         for system in systems:
-            answer = system.answers[position]
-            row = build_csv_row(system, answer, split.measures, split.criteria, has_repeats=has_repeats)
+            row = build_csv_row(split, system, system.answers[position], has_repeats=has_repeats)
             yield list(row.values())
 
 
