@@ -6388,17 +6388,22 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
     return GradedSplit(inputs, session, submissions, changes_since, checks)
 
 
-def list_split_files(graded: GradedSplit) -> Iterator[OutputFile]:
+def list_split_files(
+    graded: GradedSplit, gradebook: Gradebook | None = None, forms: Iterable[str] = ()
+) -> Iterator[OutputFile]:
+    """Yield the results and the reports of each submission. `forms` are needed beside those of --report."""
     split = graded.inputs.split
-    [submission] = graded.submissions
-    path = join_folder(split.out, RESULTS_FILE.format(split=split.name))
-    yield OutputFile(path, functools.partial(render_results, build_split_document(graded, submission)))
-    stem = path.removesuffix(".json")
-    forms = list_report_forms(stem, graded.inputs.options.report)
-    if forms:
-        changes = build_baseline_part(graded.inputs.options.baseline, graded.changes_since)
-        report = build_split_report(split, submission, graded.session, changes=changes)
-        yield from list_report_files(add_gate(report, graded.checks), stem, forms)
+    named = {*graded.inputs.options.report, *forms}
+    for submission in graded.submissions:
+        folder = join_folder(split.out, submission.output_folder)
+        path = join_folder(folder, RESULTS_FILE.format(split=split.name))
+        document = build_split_document(graded, submission)
+        yield OutputFile(path, functools.partial(render_results, document), is_report=bool(gradebook))
+        stem = path.removesuffix(".json")
+        report_forms = list_report_forms(stem, named)
+        if report_forms:
+            report = build_split_report(graded, submission, gradebook)
+            yield from list_report_files(report, stem, report_forms)
 
 
 def build_split_document(graded: GradedSplit, submission: Submission) -> dict[str, Any]:
@@ -7257,14 +7262,7 @@ def list_class_files(graded: GradedSplit, gradebook: Gradebook, leaderboard: Rep
     report = add_gate(leaderboard, graded.checks)
     for file in list_report_files(report, board, ["md", *{"html"}.intersection(forms)]):
         yield file._replace(is_report=False)
-    for row in graded.submissions:
-        folder = join_folder(split.out, row.output_folder)
-        path = join_folder(folder, RESULTS_FILE.format(split=split.name))
-        document = build_split_document(graded, row)
-        yield OutputFile(path, functools.partial(render_results, document), is_report=True)
-        report = build_split_report(split, row, graded.session, gradebook)
-        stem = path.removesuffix(".json")
-        yield from list_report_files(report, stem, list_report_forms(stem, forms))
+    yield from list_split_files(graded, gradebook, forms)
 
 
 def render_class(graded: GradedSplit, leaderboard: Report) -> str:
@@ -7302,7 +7300,6 @@ def describe_class(graded: GradedSplit, gradebook: Gradebook) -> str:
 
 # -- Grades, leaderboard, questions
 
-LEADERBOARD_MEASURES = (COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE, *RETRIEVAL_MEASURES)
 NOT_ON_CONSOLE = {"System", "Previous", "Warnings", "Reason", *(row.title for row in RETRIEVAL_MEASURES)}
 
 
@@ -7490,7 +7487,8 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
 def list_class_measures(split: Split) -> list[Measure]:
     """Return the measures of the leaderboard and of a student's grade: those that make it come first."""
     beside = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
-    return [*LEADERBOARD_MEASURES, *beside]
+    first = [COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE]
+    return [*first, *RETRIEVAL_MEASURES, *beside]
 
 
 def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
@@ -7794,47 +7792,44 @@ def build_slice_part(systems: Sequence[SplitSystem], facet: str, measures: Seque
 
 
 def build_split_report(
-    split: Split,
-    submission: Submission,
-    session: Session,
-    gradebook: Gradebook | None = None,
-    changes: Part = NO_PART,
+    graded: GradedSplit, submission: Submission, gradebook: Gradebook | None = None
 ) -> Report:
     """Return the report on a submission, with its grade if it is one of a class."""
+    split = graded.inputs.split
     systems = submission.systems
-    has_repeats = session.repeats > 1
-    title = f"Evaluation of the {split.name} split" + (f": {submission.name}" if submission.name else "")
+    has_repeats = graded.session.repeats > 1
+    title = ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name]))
     report = Report(title, [], header=list(build_csv_row(split, has_repeats=has_repeats)))
     if not systems:
         return report._replace(parts=[Part("Not graded", lines=submission.reasons, place="box")])
     cases: list[str] = []
-    own = submission.warnings
+    warnings = submission.warnings
     for system in systems:
         cases += prefix_lines(system.name, describe_cases(system))
         cases += [FLAGS_NOTE] if system.flagged and FLAGS_NOTE not in cases else []
-        own += warn_about_missing(system, split.criteria)
-    own = [warning._replace(file=submission.find_inner(warning.file)) for warning in own]
-    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(own)]
-    parts = [
-        build_overview_part(split, submission, gradebook),
-        changes,
-        build_comparison_part(submission.differences)._replace(place="folded"),
-        *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
-        Part("Answers to look at", lines=cases, place="folded"),
-    ]
-    facts = {"Judge": session.model or "none"}
-    if gradebook:
-        parts = [*list_first_parts(gradebook, submission), *parts]
-    else:
+        warnings += warn_about_missing(system, split.criteria)
+    warnings = [warning._replace(file=submission.find_inner(warning.file)) for warning in warnings]
+    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(warnings)]
+    facts = {"Judge": graded.session.model or "none"}
+    if not gradebook:
         lines += describe_warnings(split.warnings)
         facts |= {"Questions": str(len(split.questions)), "Systems": str(len(systems))}
         facts["Warnings"] = str(len(lines))
-    return report._replace(
-        parts=[*parts, Part("Warnings", lines=lines, place="warnings")],
+    report = report._replace(
+        parts=[
+            *(list_first_parts(gradebook, submission) if gradebook else []),
+            build_overview_part(split, submission, gradebook),
+            build_baseline_part(graded.inputs.options.baseline, graded.changes_since),
+            build_comparison_part(submission.differences)._replace(place="folded"),
+            *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
+            Part("Answers to look at", lines=cases, place="folded"),
+            Part("Warnings", lines=lines, place="warnings"),
+        ],
         entries=lambda: build_entries(split, systems),
         rows=lambda: list_csv_rows(split, systems, has_repeats=has_repeats),
         facts=facts,
     )
+    return report if gradebook else add_gate(report, graded.checks)
 
 
 def build_overview_part(split: Split, submission: Submission, gradebook: Gradebook | None) -> Part:
@@ -10962,7 +10957,7 @@ def grade(
         )
         graded = grade_submissions(inputs, outcomes, session)
     [submission] = graded.submissions
-    report = build_split_report(inputs.split, submission, graded.session)
+    report = build_split_report(graded, submission)
     document = build_split_document(graded, submission)
     return Results(document, submission.systems, inputs.split.measures, report, submission.differences)
 
