@@ -6259,10 +6259,7 @@ class SplitInputs(NamedTuple):
     people: People
     history: History  # of a class
     runs: Mapping[str, EarlierRun]  # the baseline of each system
-
-    @property
-    def problems(self) -> Problems:
-        return list(flatten(submission.problems for submission in self.submissions))
+    problems: Problems  # each keeps a system of a class out
 
     @property
     def is_complete(self) -> bool:
@@ -6345,7 +6342,7 @@ def read_split_inputs(options: SplitOptions) -> SplitInputs:
         min_slice=MIN_SLICE,
         find_lacking=find_lacking,
     )
-    return SplitInputs(options, split, submissions, study, people, history, runs)
+    return SplitInputs(options, split, submissions, study, people, history, runs, ungraded)
 
 
 def score_retrieval_and_citations(inputs: SplitInputs) -> SplitInputs:
@@ -6364,17 +6361,16 @@ def score_retrieval_and_citations(inputs: SplitInputs) -> SplitInputs:
 def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session) -> GradedSplit:
     """Add the scores that a judge or people gave, and compare systems with each other and the baseline."""
     study = inputs.study
-    expects_model = bool(session.model)
-    if study.decisions and not expects_model:
+    if study.decisions and not session.model:
         text = f"decisions count beside a judge only: set {API_KEY}, or leave them out with --overrides none"
         raise InputError([Problem(inputs.people.files[0].file, text)])
-    if not expects_model:
+    if not session.model:
         study = msgspec.structs.replace(study, asked=())
     submissions = []
     changes_since: dict[str, ChangesSince] = {}
     for submission in inputs.submissions:
         systems = [system for system in study.systems if system.submission == submission.name]
-        group = grade_group(study, systems, outcomes, session, expects_model=expects_model)
+        group = grade_group(study, systems, outcomes, session, expects_model=bool(session.model))
         submissions.append(submission._replace(systems=group.systems, differences=group.differences))
         changes_since |= find_changes(study, group, inputs.runs)
     graded = list(flatten(row.systems for row in submissions))
@@ -6484,17 +6480,18 @@ def list_split_remarks(graded: GradedSplit) -> list[WarningRecord]:
 
 def read_gold(options: SplitOptions, problems: Problems) -> Split:
     """Read the gold side of a split, with all criteria and measures that the options name."""
-    criteria = read_criteria(options, problems)
-    blocks = {**SPLIT_BLOCKS}
-    for criterion in criteria:
-        blocks.setdefault(criterion.block, [criterion.measure])
+    built_in = [BUILT_IN_CRITERIA[name] for name in BUILT_IN_CRITERIA if name in options.criteria]
+    others = [value for value in options.criteria if value not in list(BUILT_IN_CRITERIA)]
+    own = read_own_criteria(others, options.root, collect_taken_names().union(options.functions), problems)
+    beside = [*built_in, *map(build_own_criterion, own)]
+    blocks = {**SPLIT_BLOCKS, **{criterion.block: [criterion.measure] for criterion in beside}}
     if options.functions:
         blocks["measures"] = [build_function_measure(name) for name in options.functions]
     out = Path(options.root, options.out).as_posix() if options.out else options.root
     if options.out and os.path.lexists(out) and not os.path.isdir(out):
         raise UsageError(f"--out {options.out}: not a folder")
     split = read_split(options.split, problems, options.root)
-    return split._replace(out=out, criteria=criteria, blocks=blocks)
+    return split._replace(out=out, criteria=[RUBRIC, *beside], blocks=blocks)
 
 
 def check_system_names(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> None:
@@ -6783,18 +6780,6 @@ SUPPORT = Criterion(
     needs_citations=True,
 )
 BUILT_IN_CRITERIA = {"support": SUPPORT}
-
-
-def read_criteria(options: SplitOptions, problems: Problems) -> list[Criterion]:
-    named = {}
-    others = []
-    for value in options.criteria:
-        if isinstance(value, str) and value in BUILT_IN_CRITERIA:
-            named[value] = BUILT_IN_CRITERIA[value]
-        else:
-            others.append(value)
-    own = read_own_criteria(others, options.root, collect_taken_names().union(options.functions), problems)
-    return [RUBRIC, *named.values(), *map(build_own_criterion, own)]
 
 
 def build_own_criterion(own: OwnCriterion) -> Criterion:
@@ -7151,8 +7136,8 @@ def find_named(name: str, answers: Sequence[OwnedAnswer]) -> list[OwnedAnswer]:
             if fold(name) in (fold(title), fold(title.partition("/")[0])):
                 named.append((title, answer))
         if named:
-            return named
-    return []
+            break
+    return named
 
 
 def fold_cell(name: str) -> str:
