@@ -6998,11 +6998,11 @@ def restore_run(
         if content.per_question:
             measures += [measure.name for measure in known]
         if content.per_question and block in criteria:
+            judged = criteria[block].measure_names
             origin = Origin(content.judge_model, content.prompt_hash, content.repeats)
-            scores.origins |= dict.fromkeys(criteria[block].measure_names, origin)
+            scores.origins |= dict.fromkeys(judged, origin)
             if any(row.get("failure") for row in content.per_question):
-                missing = dict.fromkeys(criteria[block].measure_names, State.MISSING_JUDGEMENTS)
-                scores.obstacles |= missing
+                scores.obstacles |= dict.fromkeys(judged, State.MISSING_JUDGEMENTS)
     for measure in measures:
         scores.values[measure] = column = np.full(len(rows), np.nan)
         for position, (question_id, row) in enumerate(rows.items()):
@@ -7236,18 +7236,16 @@ def list_class_files(graded: GradedSplit, gradebook: Gradebook, leaderboard: Rep
     """Yield the grades, the leaderboard, and then the results and reports of each submission."""
     split = graded.inputs.split
     board = join_folder(split.out, LEADERBOARD_FILE.format(split=split.name))
-    # The board links to each page.
-    forms = {*graded.inputs.options.report, *{"html"}.intersection(list_report_forms(board))}
-    rows = list(list_grades(gradebook, has_pages="html" in forms))
-    cells = [list(row.values()) for row in rows]
+    has_pages = "html" in list_report_forms(board, graded.inputs.options.report)
+    pages = ["html"] if has_pages else []  # The board links to each page.
     path = join_folder(split.out, GRADES_FILE.format(split=split.name))
-    yield OutputFile(path, functools.partial(render_csv, list(rows[0]), cells))
+    yield OutputFile(path, functools.partial(render_grades, gradebook, has_pages=has_pages))
     path = join_folder(split.out, HISTORY_FILE.format(split=split.name))
     yield OutputFile(path, functools.partial(render_history, gradebook), is_report=True)
     report = add_gate(leaderboard, graded.checks)
-    for file in list_report_files(report, board, ["md", *{"html"}.intersection(forms)]):
+    for file in list_report_files(report, board, ["md", *pages]):
         yield file._replace(is_report=False)
-    yield from list_split_files(graded, gradebook, forms)
+    yield from list_split_files(graded, gradebook, pages)
 
 
 def render_class(graded: GradedSplit, leaderboard: Report) -> str:
@@ -7351,20 +7349,17 @@ class Gradebook(NamedTuple):
 
 def build_gradebook(graded: GradedSplit, measure: Measure) -> Gradebook:
     inputs = graded.inputs
-    submissions = graded.submissions
-    session = graded.session
-    judge = session.model
-    if judge and session.repeats > 1:
-        judge += f", asked {session.repeats} times"
-    equal = find_equal(submissions)
+    judge = graded.session.model
+    if judge and graded.session.repeats > 1:
+        judge += f", asked {graded.session.repeats} times"
+    equal = find_equal(graded.submissions)
     grades = {}
-    for row in submissions:
+    for row in graded.submissions:
         concerns: dict[Concern, list[LinkCell]] = defaultdict(list)
         for concern, cell in list_concerns(inputs.split, row, equal):
             concerns[concern].append(cell)
-        system, points, obstacle = compute_points(row, measure)
         earlier = [then for then in inputs.history.rows if then.submission == fold_cell(row.name)]
-        grades[row.name] = Grade(row, system, points, obstacle, earlier, concerns)
+        grades[row.name] = Grade(row, *compute_points(row, measure), earlier, concerns)
     citing = set()
     for name, grade in grades.items():
         if grade.system.answers and grade.system.find_mean(F1_MEASURE).is_submitted:
@@ -7378,6 +7373,26 @@ def build_gradebook(graded: GradedSplit, measure: Measure) -> Gradebook:
         medians[mean_of.name] = NO_MEAN._replace(value=value)
     median_points = find_median(grade.points for grade in grades.values())
     return Gradebook(inputs, measure, judge, grades, medians, median_points)
+
+
+def compute_points(submission: Submission, measure: Measure) -> tuple[SplitSystem, float | None, str]:
+    """Return the system that counts, `final` or else the best one, its points, and why there are none.
+
+    There are none while something is not judged that could change them.
+    """
+    rivals = [row for row in submission.systems if row.name == FINAL_SYSTEM] or submission.systems
+    system = max(rivals, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
+    obstacle = ""
+    if not rivals:
+        obstacle = State.NOT_GRADED.value
+    elif measure is not F1_MEASURE:
+        if any(rival.find_missing(RUBRIC) for rival in rivals):
+            obstacle = State.MISSING_JUDGEMENTS.value
+        elif not system.find_mean(ANSWER_MEASURE).n:
+            obstacle = State.NOT_JUDGED.value
+    value = system.find_mean(measure).value
+    points = None if obstacle or value is None else round(100 * value, 2)
+    return system, points, obstacle
 
 
 def find_median(values: Iterable[float | None]) -> float | None:
@@ -7497,29 +7512,9 @@ def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
     )
 
 
-def compute_points(submission: Submission, measure: Measure) -> tuple[SplitSystem, float | None, str]:
-    """Return the system that counts, `final` or else the best one, its points, and why there are none.
-
-    There are none while something is not judged that could change them.
-    """
-    best = max(submission.systems, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
-    system = next((row for row in submission.systems if row.name == FINAL_SYSTEM), best)
-    rivals = [system] if system.name == FINAL_SYSTEM else submission.systems
-    obstacle = ""
-    if not rivals:
-        obstacle = State.NOT_GRADED.value
-    elif measure is not F1_MEASURE:
-        if any(rival.find_missing(RUBRIC) for rival in rivals):
-            obstacle = State.MISSING_JUDGEMENTS.value
-        elif not system.find_mean(ANSWER_MEASURE).n:
-            obstacle = State.NOT_JUDGED.value
-    value = system.find_mean(measure).value
-    points = None if obstacle or value is None else round(100 * value, 2)
-    return system, points, obstacle
-
-
-def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, object]]:
+def render_grades(gradebook: Gradebook, *, has_pages: bool) -> str:
     split = gradebook.inputs.split
+    rows = []
     for name in sorted(gradebook.grades, key=lambda name: (name.casefold(), name)):
         grade = gradebook.grades[name]
         submission = grade.submission
@@ -7542,7 +7537,8 @@ def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, 
         for measure in list_class_measures(split):
             mean = grade.system.find_mean(measure)
             row[measure.mean_key] = mean.value if mean.is_submitted else None
-        yield row
+        rows.append(row)
+    return render_csv(list(rows[0]), [list(row.values()) for row in rows])
 
 
 class History(NamedTuple):
@@ -7969,7 +7965,6 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
         judgement = answer.find_judgement(RUBRIC)
         facts["Judge's score"] = f"{judgement.score:.3g}" if judgement else "none"
         facts["Judge's reason"] = answer.find_rationale(RUBRIC)
-    beside = [criterion for criterion in system.judged if criterion is not RUBRIC]
     for criterion in system.judged:
         judgement = answer.find_judgement(criterion)
         if judgement and len(judgement.repeats) > 1:
@@ -7978,11 +7973,16 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
     facts["Flags"] = ", ".join(answer.flags)
     for kind, names in answer.sort_citations().items():
         facts[CITATION_KINDS[kind]] = shorten_names(names)
-    for criterion in beside:
+    other_ids = {}
+    for criterion in system.judged:
+        if criterion is RUBRIC:
+            continue
         outcome = answer.outcomes.get(criterion.name)
         remark = ""
-        if criterion.needs_citations and outcome and not isinstance(outcome, Failure):
-            remark = qualify_citations(answer, outcome.score)
+        if criterion.needs_citations and outcome:
+            other_ids[f"Answer ID for {criterion.name}"] = answer.identify(criterion)
+            if not isinstance(outcome, Failure):
+                remark = qualify_citations(answer, outcome.score)
         facts[criterion.measure.title] = criterion.describe(outcome, remark)
     others = []
     for measure in (*CITATION_MEASURES, *JUDGE_MEASURES):
@@ -7991,10 +7991,7 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
     facts["Other scores"] = ", ".join(others)
     if answer.question.rubric:
         facts["Answer ID"] = answer.identify(RUBRIC)
-    for criterion in beside:
-        if criterion.needs_citations and criterion.name in answer.outcomes:
-            facts[f"Answer ID for {criterion.name}"] = answer.identify(criterion)
-    return facts
+    return facts | other_ids
 
 
 def list_rubric_lines(question: Question, answers: Mapping[str, SplitAnswer]) -> list[Line]:
