@@ -6956,7 +6956,7 @@ def read_results(file: FileData, problems: Problems) -> dict[str, Mapping[str, S
     systems: dict[str, Mapping[str, StoredBlock]] = {}
     content = parse_value(dict[str, dict[str, StoredBlock | list[Any]]], file, problems) or {}
     for name, stored in content.items():
-        blocks = {block: content for block, content in stored.items() if isinstance(content, StoredBlock)}
+        blocks = {block: value for block, value in stored.items() if isinstance(value, StoredBlock)}
         systems[name] = defaultdict(StoredBlock, blocks)
     return systems
 
@@ -7255,7 +7255,8 @@ def render_class(graded: GradedSplit, leaderboard: Report) -> str:
     for kind, cells in attention.rows:
         if not str(kind).startswith(f"{Concern.UNGRADED.value}:"):
             concerns += [str(kind), *[f"  {format_cell(cell)}" for cell in cast("list[LinkCell]", cells)]]
-    shown = [title not in NOT_ON_CONSOLE for title in board.header]
+    hidden = ["System", "Previous", "Warnings", "Reason", *(row.title for row in RETRIEVAL_MEASURES)]
+    shown = [title not in hidden for title in board.header]
     rows = []
     for rank, link, system_name, *others in board.rows:
         if system_name:
@@ -7282,8 +7283,6 @@ def describe_class(graded: GradedSplit, gradebook: Gradebook) -> str:
 
 
 # -- Grades, leaderboard, questions
-
-NOT_ON_CONSOLE = {"System", "Previous", "Warnings", "Reason", *(row.title for row in RETRIEVAL_MEASURES)}
 
 
 class Concern(Enum):
