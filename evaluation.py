@@ -5650,6 +5650,7 @@ class Submission(NamedTuple):
     names: Sequence[str] = ()  # of the systems to grade
     systems: Sequence[SplitSystem] = ()  # that could be read
     problems: Sequence[Problem] = ()  # each keeps one system out, and no other
+    differences: Sequence[Difference] = ()  # of its systems, once they are graded
 
     @property
     def reasons(self) -> list[str]:
@@ -6316,10 +6317,7 @@ class SplitInputs(NamedTuple):
     people: People
     history: History  # of a class
     runs: Mapping[str, EarlierRun]  # the baseline of each system
-
-    @property
-    def problems(self) -> Problems:
-        return list(flatten(submission.problems for submission in self.submissions))
+    problems: Problems  # each keeps a system of a class out
 
     @property
     def is_complete(self) -> bool:
@@ -6328,25 +6326,10 @@ class SplitInputs(NamedTuple):
         return not (self.people.rejected or self.problems or is_malformed)
 
 
-class GradedSubmission(NamedTuple):
-    """A submission whose systems have scores and means, and how they differ."""
-
-    submission: Submission
-    differences: Sequence[Difference] = ()
-
-    @property
-    def name(self) -> str:
-        return self.submission.name
-
-    @property
-    def systems(self) -> Sequence[SplitSystem]:
-        return self.submission.systems
-
-
 class GradedSplit(NamedTuple):
     inputs: SplitInputs
     session: Session  # without a model if nothing is judged
-    submissions: Sequence[GradedSubmission]
+    submissions: Sequence[Submission]  # whose systems have scores and means
     changes_since: Mapping[str, Changes]
     checks: list[Check]
 
@@ -6391,30 +6374,33 @@ def read_split_inputs(options: SplitOptions) -> SplitInputs:
     problems: Problems = []
     split = read_gold(options, problems)
     submissions = read_submissions(split, options)
-    history = NO_HISTORY
+    history = History()
     if options.submissions:
         history = read_history(split, [submission.name for submission in submissions], problems)
     ungraded = list(flatten(submission.problems for submission in submissions))
     has_any = any(submission.names for submission in submissions)
     if problems or not has_any or (ungraded and not options.submissions):
         raise InputError([*problems, *ungraded])
-    study = build_study(split, submissions, options)
-    check_system_names(submissions, study, options)
-    people = read_people(split, study, options.overrides, problems)
+    systems = list(flatten(submission.systems for submission in submissions))
+    asked = [system for system in systems if options.asks_about(system)]
+    check_system_names(split, submissions, options)
+    if options.criteria and systems and not asked:
+        raise UsageError("--criteria: none of these systems is judged: name one with --judge")
+    people = read_people(split, asked, options.overrides, problems)
     runs = read_baseline(split, options, problems) if options.baseline else {}
     raise_problems(problems)
-    study = msgspec.structs.replace(study, decisions=people.overrides)
-    return SplitInputs(options, split, submissions, study, people, history, runs)
-
-
-def write_label_sheet(inputs: SplitInputs, n_drawn: int, console: Console) -> int:
-    path = LABELS_FILE.format(split=inputs.split.name)
-    if os.path.lexists(path):
-        raise UsageError(f"{path} exists and may hold scores: move it away")
-    systems = [system for system in inputs.study.systems if system.title in inputs.study.asked]
-    write_file(path, build_label_sheet(systems, n_drawn))
-    console.print(f"Label sheet saved to: {path}")
-    return decide_exit_code(inputs.is_complete)
+    study = Study(
+        systems=systems,
+        measures=split.measures,
+        compared=split.measures,
+        criteria=split.criteria,
+        asked={system.title for system in asked},
+        decisions=people.overrides,
+        facets={facet: attrgetter(f"question.{facet}") for facet in FACETS},
+        min_slice=MIN_SLICE,
+        find_lacking=find_lacking,
+    )
+    return SplitInputs(options, split, submissions, study, people, history, runs, ungraded)
 
 
 def score_retrieval_and_citations(inputs: SplitInputs) -> SplitInputs:
@@ -6433,22 +6419,20 @@ def score_retrieval_and_citations(inputs: SplitInputs) -> SplitInputs:
 def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session) -> GradedSplit:
     """Add the scores that a judge or people gave, and compare systems with each other and the baseline."""
     study = inputs.study
-    expects_model = bool(session.model)
-    if (inputs.people.overrides or inputs.people.rejected) and not expects_model:
+    if (inputs.people.overrides or inputs.people.rejected) and not session.model:
         text = f"decisions count beside a judge only: set {API_KEY}, or leave them out with --overrides none"
         raise InputError([Problem(inputs.people.files[0].file, text)])
-    if not expects_model:
+    if not session.model:
         study = msgspec.structs.replace(study, asked=())
     submissions = []
     changes_since: dict[str, Changes] = {}
     for submission in inputs.submissions:
         systems = [system for system in study.systems if system.submission == submission.name]
-        group = grade_group(study, systems, outcomes, session, expects_model=expects_model)
-        graded_submission = submission._replace(systems=group.systems)
-        submissions.append(GradedSubmission(graded_submission, group.differences))
+        group = grade_group(study, systems, outcomes, session, expects_model=bool(session.model))
+        submissions.append(submission._replace(systems=group.systems, differences=group.differences))
         changes_since |= find_changes(study, group, inputs.runs)
     graded = list(flatten(row.systems for row in submissions))
-    if not any(map(is_judged, graded)):
+    if not any(RUBRIC in system.judged for system in graded):
         session = msgspec.structs.replace(session, model="")
     checks = check_means(inputs.options, {row.title: row.means for row in graded}, study.measures)
     checks += flatten(since.checks for since in changes_since.values())
@@ -6458,28 +6442,36 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
     return GradedSplit(inputs, session, submissions, changes_since, checks)
 
 
-def list_split_files(graded: GradedSplit) -> Iterator[OutputFile]:
-    """Yield the results file, and the reports."""
+def list_split_files(
+    graded: GradedSplit, gradebook: Gradebook | None = None, forms: Iterable[str] = ()
+) -> Iterator[OutputFile]:
+    """Yield the results and the reports of each submission. `forms` are needed beside those of --report."""
     split = graded.inputs.split
-    [submission] = graded.submissions
-    path = join_folder(split.out, RESULTS_FILE.format(split=split.name))
-    yield OutputFile(path, functools.partial(render_results, build_split_document(graded, submission)))
-    stem = path.removesuffix(".json")
-    forms = list_report_forms(stem, graded.inputs.options.report)
-    if forms:
-        changes = build_baseline_part(graded.inputs.options.baseline, graded.changes_since)
-        report = build_split_report(split, submission, graded.session, changes=changes)
-        yield from list_report_files(add_gate(report, graded.checks), stem, forms)
+    named = {*graded.inputs.options.report, *forms}
+    for submission in graded.submissions:
+        folder = join_folder(split.out, submission.output_folder)
+        path = join_folder(folder, RESULTS_FILE.format(split=split.name))
+        document = build_split_document(graded, submission)
+        yield OutputFile(path, functools.partial(render_results, document), is_report=bool(gradebook))
+        stem = path.removesuffix(".json")
+        report_forms = list_report_forms(stem, named)
+        if report_forms:
+            report = build_split_report(graded, submission, gradebook)
+            yield from list_report_files(report, stem, report_forms)
 
 
-def build_split_document(graded: GradedSplit, submission: GradedSubmission) -> dict[str, Any]:
+def build_split_document(graded: GradedSplit, submission: Submission) -> dict[str, Any]:
     """Return the content of a results file. Its paths are relative to the folder of the run."""
     split = graded.inputs.split
     root = os.path.join(split.root, "")
 
     def show(path: str) -> str:
         path = path.removeprefix(root)
-        return make_relative(path) if os.path.isabs(path) else path
+        if not os.path.isabs(path):
+            return path
+        with suppress(ValueError):  # on another drive
+            path = os.path.relpath(path)
+        return Path(path).as_posix()
 
     document = {}
     for system in submission.systems:
@@ -6503,19 +6495,31 @@ def build_split_document(graded: GradedSplit, submission: GradedSubmission) -> d
 
 
 def render_split(graded: GradedSplit) -> str:
-    """Return the results as the console has them."""
     inputs = graded.inputs
-    text = render_split_text(graded.submissions[0], inputs.split)
+    measures = inputs.split.measures
+    systems = graded.systems
+    blocks = [*describe_questions(inputs), *map(render_system, systems)]
+    if len(systems) > 1:
+        differences = graded.submissions[0].differences
+        pairs = build_comparison_part(differences)
+        lines = ["", *describe_certainty(systems, measures, differences), *list_provenance(systems)]
+        blocks += [
+            render_text([build_systems_part("System comparison", systems, measures, lines)]),
+            "\n--- PAIRED DIFFERENCES (sign flips over documents, adjusted for the pairs of a measure) ---",
+            *([render_text_table(pairs)] if pairs.rows else []),
+            *pairs.lines,
+        ]
     changes = build_baseline_part(inputs.options.baseline, graded.changes_since)
-    return "\n".join(filter(None, [*describe_questions(inputs), text, render_text([changes])]))
+    return "\n".join(filter(None, [*blocks, render_text([changes])]))
 
 
 def describe_questions(inputs: SplitInputs) -> list[str]:
+    n_decided = len(inputs.people.overrides)
     return [
         f"Evaluating {inputs.split.name} split outputs...",
         f"Questions file: {inputs.split.file.file}",
         f"Loaded {len(inputs.split.questions)} questions",
-        *map(escape_console, inputs.people.remarks),
+        *[escape_console(f"Overrides: {n_decided} in {file.file}") for file in inputs.people.files],
     ]
 
 
@@ -6523,7 +6527,9 @@ def list_split_remarks(graded: GradedSplit) -> list[WarningRecord]:
     """Return what is missing, or to be doubted."""
     warnings = list_change_warnings(graded.changes_since)
     generators: set[str] = set()
-    for system in filter(is_judged, graded.systems):
+    for system in graded.systems:
+        if RUBRIC not in system.judged:
+            continue
         models = [answer.prediction.model for answer in system.answers]
         generators.update(cut_text(model) for model in models if isinstance(model, str))
         warnings += warn_about_missing(system, graded.inputs.split.criteria)
@@ -6532,38 +6538,22 @@ def list_split_remarks(graded: GradedSplit) -> list[WarningRecord]:
 
 def read_gold(options: SplitOptions, problems: Problems) -> Split:
     """Read the gold side of a split, with all criteria and measures that the options name."""
-    criteria = read_criteria(options, problems)
-    blocks = {**SPLIT_BLOCKS}
-    for criterion in criteria:
-        blocks.setdefault(criterion.block, [criterion.measure])
+    built_in = [BUILT_IN_CRITERIA[name] for name in BUILT_IN_CRITERIA if name in options.criteria]
+    others = [value for value in options.criteria if value not in list(BUILT_IN_CRITERIA)]
+    own = read_own_criteria(others, options.root, collect_taken_names().union(options.functions), problems)
+    beside = [*built_in, *map(build_own_criterion, own)]
+    blocks = {**SPLIT_BLOCKS, **{criterion.block: [criterion.measure] for criterion in beside}}
     if options.functions:
         blocks["measures"] = [build_function_measure(name) for name in options.functions]
     out = Path(options.root, options.out).as_posix() if options.out else options.root
     if options.out and os.path.lexists(out) and not os.path.isdir(out):
         raise UsageError(f"--out {options.out}: not a folder")
     split = read_split(options.split, problems, options.root)
-    return split._replace(out=out, criteria=criteria, blocks=blocks)
+    return split._replace(out=out, criteria=[RUBRIC, *beside], blocks=blocks)
 
 
-def build_study(split: Split, submissions: Iterable[Submission], options: SplitOptions) -> Study[SplitAnswer]:
-    """Choose what is judged, measured and compared."""
-    systems = list(flatten(submission.systems for submission in submissions))
-    return Study(
-        systems=systems,
-        measures=split.measures,
-        compared=split.measures,
-        criteria=split.criteria,
-        asked={system.title for system in systems if options.asks_about(system)},
-        facets={facet: attrgetter(f"question.{facet}") for facet in FACETS},
-        min_slice=MIN_SLICE,
-        find_lacking=find_lacking,
-    )
-
-
-def check_system_names(
-    submissions: Sequence[Submission], study: Study[SplitAnswer], options: SplitOptions
-) -> None:
-    """Raise UsageError if an option names a system that is not there, or a criterion judges none."""
+def check_system_names(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> None:
+    """Raise UsageError if an option names a system, submission or measure that is not there."""
     owners = [submission.name for submission in submissions if submission.name]
     titles = [join_folder(row.name, name) for row in submissions for name in row.names]
     names = list(dict.fromkeys([*titles, *flatten(submission.names for submission in submissions)]))
@@ -6571,16 +6561,7 @@ def check_system_names(
     if unknown:
         known = f"the systems are {shorten_names(names)}"
         raise UsageError(f"--judge: unknown system: {', '.join(unknown)}; {known}")
-    if options.criteria and study.systems and not study.asked:
-        raise UsageError("--criteria: none of these systems is judged: name one with --judge")
-    check_thresholds(options, [*names, *owners], study.measures)
-
-
-def make_relative(path: str) -> str:
-    """Return a path relative to the current directory, as it is written everywhere."""
-    with suppress(ValueError):  # on another drive
-        path = os.path.relpath(path)
-    return Path(path).as_posix()
+    check_thresholds(options, [*names, *owners], split.measures)
 
 
 def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
@@ -6656,10 +6637,6 @@ class SplitAnswer(Answer, gc=False):
         return {name: row for name, row in self.outcomes.items() if isinstance(row, Decision)}
 
     @property
-    def judgement(self) -> Judgement | None:
-        return self.find_judgement(RUBRIC)
-
-    @property
     def score(self) -> float | None:
         """The score by the rubric that counts; None without one."""
         return None if self.find_failure(RUBRIC) else self.scores.get(ANSWER_MEASURE.name)
@@ -6671,8 +6648,18 @@ class SplitAnswer(Answer, gc=False):
         return find_flags(self.prediction.answer, self.question.question, self.question.answer)
 
     def identify(self, criterion: Criterion) -> str:
-        """Return the ID that ties people's scores by a criterion to this answer."""
-        return hash_answer(self.question, self.prediction, covers_citations=criterion.needs_citations)
+        """Return the ID that people write into their files to tie a score by a criterion to this answer.
+
+        It changes with all that they are shown to decide on: the citations are part of a decision on the
+        support only. The letter before the digits keeps spreadsheets from making it a number.
+        """
+        question = self.question
+        rubric = question.rubric or Rubric()
+        texts = [question.question_id, question.question, question.answer, rubric.description]
+        texts += [*rubric.level_texts, self.prediction.answer]
+        if criterion.needs_citations:
+            texts += ["citations", *self.cited]
+        return "a" + hash_json(texts)[:15]
 
     def sort_citations(self) -> dict[str, list[str]]:
         """Return gold and cited sentences by kind; none is invented if the document's are unknown."""
@@ -6692,39 +6679,12 @@ class SplitAnswer(Answer, gc=False):
 SplitSystem: TypeAlias = System[SplitAnswer]
 
 
-def is_judged(system: SplitSystem) -> bool:
-    return RUBRIC in system.judged
-
-
-def list_scored(system: SplitSystem) -> list[SplitAnswer]:
-    """Return the answers with a score by the rubric that counts."""
-    return [answer for answer in system.answers if answer.score is not None]
-
-
-def list_judged_beside(system: SplitSystem) -> list[Criterion]:
-    return [criterion for criterion in system.judged if criterion is not RUBRIC]
-
-
-# The gold_id tells whether a question is still the same one, for a baseline. It changes with everything that
-# any score rests on. The answer_id is what people write into their files: besides the answer it changes with
-# all that they are shown to decide, and not with the citations, which are only part of a decision on the
-# support. The letter before the digits keeps spreadsheets from making it a number.
-
-
 def hash_gold(question: Question) -> str:
+    """Return what tells a baseline whether a question is still the same one: all that any score rests on."""
     rubric = question.rubric or Rubric()
     gold = (question.question, *question.gold_ids, question.answer, *question.evidence_sentences)
     texts = "\0".join([*gold, rubric.description, *rubric.level_texts])
     return hashlib.sha256(texts.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-
-
-def hash_answer(question: Question, prediction: Prediction, *, covers_citations: bool = False) -> str:
-    rubric = question.rubric or Rubric()
-    texts = [question.question_id, question.question, question.answer, rubric.description]
-    texts += [*rubric.level_texts, prediction.answer]
-    if covers_citations:
-        texts += ["citations", *sorted(set(prediction.evidence_sentences))]
-    return "a" + hash_json(texts)[:15]
 
 
 def score_prediction(question: Question, prediction: Prediction) -> dict[str, float]:
@@ -6789,38 +6749,39 @@ def prepare_support(answer: SplitAnswer) -> Case | None:
         return None
     if not answer.cited:
         return NOTHING_CITED if answer.gold else None
-    cited = find_cited_sentences(answer)
-    if cited.texts is None:
+    _, texts = find_cited_sentences(answer)
+    if texts is None:
         return None
-    if not cited.texts:
+    if not texts:
         return NONE_EXISTS
-    sentences = "\n".join(f"{name}: {text}" for name, text in cited.texts.items())
+    sentences = "\n".join(f"{name}: {text}" for name, text in texts.items())
     return Task("support", answer.texts | {"sentences": sentences[:MAX_ANSWER_CHARS]})
 
 
-class CitedSentences(NamedTuple):
-    doc_id: str
-    texts: dict[str, str] | None  # sentence ID -> text; None if the sentences are not known
+def find_cited_sentences(answer: SplitAnswer) -> tuple[str, dict[str, str] | None]:
+    """Return the cited sentences of the gold document, or of the first retrieved one if it has as many.
 
-
-def find_cited_sentences(answer: SplitAnswer) -> CitedSentences:
-    """Return the cited sentences of the gold document, or of the first retrieved one if it has as many."""
-    gold_id = answer.question.doc_id
-    best = CitedSentences(gold_id, None)
+    They come with the ID of the document, as texts by ID: None if its sentences are not known.
+    """
+    best_id = answer.question.doc_id
+    best: dict[str, str] | None = None
     cited = set(answer.prediction.evidence_sentences)
-    for doc_id in dict.fromkeys([gold_id, *answer.prediction.retrieved_ids[:1]]):
+    for doc_id in dict.fromkeys([best_id, *answer.prediction.retrieved_ids[:1]]):
         known = answer.split.find_document(doc_id).sentences
         if known is not None:
             texts = {name: text for name, text in known.items() if name in cited}
-            if best.texts is None or len(texts) >= max(len(best.texts), 1):
-                best = CitedSentences(doc_id, texts)
-    return best
+            if best is None or len(texts) >= max(len(best), 1):
+                best_id = doc_id
+                best = texts
+    return best_id, best
 
 
 def find_cited_document(answer: SplitAnswer) -> str | None:
     """Return the document whose sentences the judge was shown."""
-    is_shown = isinstance(prepare_support(answer), Task)
-    return find_cited_sentences(answer).doc_id if is_shown else None
+    if not isinstance(prepare_support(answer), Task):
+        return None
+    doc_id, _ = find_cited_sentences(answer)
+    return doc_id
 
 
 def qualify_citations(answer: SplitAnswer, score: float) -> str:
@@ -6879,18 +6840,6 @@ SUPPORT = Criterion(
 BUILT_IN_CRITERIA = {"support": SUPPORT}
 
 
-def read_criteria(options: SplitOptions, problems: Problems) -> list[Criterion]:
-    named = {}
-    others = []
-    for value in options.criteria:
-        if isinstance(value, str) and value in BUILT_IN_CRITERIA:
-            named[value] = BUILT_IN_CRITERIA[value]
-        else:
-            others.append(value)
-    own = read_own_criteria(others, options.root, collect_taken_names().union(options.functions), problems)
-    return [RUBRIC, *named.values(), *map(build_own_criterion, own)]
-
-
 def build_own_criterion(own: OwnCriterion) -> Criterion:
     return Criterion(
         name=own.name,
@@ -6905,13 +6854,13 @@ def build_own_criterion(own: OwnCriterion) -> Criterion:
 
 def collect_taken_names() -> set[str]:
     """Return the names that a measure, a column or a block of the results has already."""
-    built_in = [RUBRIC, *BUILT_IN_CRITERIA.values()]
-    measures = [*flatten(SPLIT_BLOCKS.values()), *(criterion.measure for criterion in built_in)]
-    columns = build_csv_row(NO_SYSTEM, NO_ANSWER_TO_SPLIT, measures, built_in, has_repeats=True)
-    names = {*SPLIT_BLOCKS, *columns, *(criterion.block for criterion in built_in)}
-    names |= {"measures", "slices", "run", "baseline", "comparison"}
+    criteria = BUILT_IN_CRITERIA.values()
+    blocks = {**SPLIT_BLOCKS, **{criterion.block: [criterion.measure] for criterion in criteria}}
+    split = NO_ANSWER_TO_SPLIT.split._replace(criteria=[RUBRIC, *criteria], blocks=blocks)
+    columns = build_csv_row(split, has_repeats=True)
+    names = {*blocks, *columns, "measures", "slices", "run", "baseline", "comparison"}
     names |= {re.sub("_(score|rationale|failure)$", "", column) for column in columns}
-    return names | {measure.title.lower().removesuffix(" %") for measure in measures}
+    return names | {measure.title.lower().removesuffix(" %") for measure in split.measures}
 
 
 # -- The results file
@@ -6946,7 +6895,7 @@ def build_results(split: Split, system: SplitSystem, session: Session) -> dict[s
     for criterion in system.judged:
         measures = split.blocks[criterion.block]
         results[criterion.block] |= build_judge_results(system, criterion, measures, session)
-    if is_judged(system):
+    if RUBRIC in system.judged:
         n_rubrics = sum(question.rubric is not None for question in split.questions)
         results["llm_judge"] |= {"questions_with_rubrics": n_rubrics, "lambda_weight": ANSWER_WEIGHT}
     results["slices"] = {}
@@ -6994,7 +6943,7 @@ def build_judge_results(
         "judge_model": session.model,
         "reply_models": count_models(judgements),
         **session.describe_left_out(),
-        **({"repeats": session.repeats} if session.repeats > 1 else {}),
+        **({"repeats": session.repeats} if has_repeats else {}),
         "failed_questions": list_ids(system.find_missing(criterion, asked=True)),
         "unjudged_questions": list_ids(system.find_missing(criterion, asked=False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
@@ -7074,7 +7023,7 @@ def read_results(file: FileData, problems: Problems) -> dict[str, Mapping[str, S
     systems: dict[str, Mapping[str, StoredBlock]] = {}
     content = parse_value(dict[str, dict[str, StoredBlock | list[Any]]], file, problems) or {}
     for name, stored in content.items():
-        blocks = {block: content for block, content in stored.items() if isinstance(content, StoredBlock)}
+        blocks = {block: value for block, value in stored.items() if isinstance(value, StoredBlock)}
         systems[name] = defaultdict(StoredBlock, blocks)
     return systems
 
@@ -7116,11 +7065,11 @@ def restore_run(
         if content.per_question:
             measures += [measure.name for measure in known]
         if content.per_question and block in criteria:
+            judged = criteria[block].measure_names
             origin = Origin(content.judge_model, content.prompt_hash, content.repeats)
-            scores.origins |= dict.fromkeys(criteria[block].measure_names, origin)
+            scores.origins |= dict.fromkeys(judged, origin)
             if any(row.get("failure") for row in content.per_question):
-                missing = dict.fromkeys(criteria[block].measure_names, State.MISSING_JUDGEMENTS)
-                scores.obstacles |= missing
+                scores.obstacles |= dict.fromkeys(judged, State.MISSING_JUDGEMENTS)
     for measure in measures:
         scores.values[measure] = column = np.full(len(rows), np.nan)
         for position, (question_id, row) in enumerate(rows.items()):
@@ -7138,7 +7087,7 @@ def restore_run(
 # ------------------------------------------------------------------ 13. People
 
 # In: a file in which people decide on answers (overrides). Out: People, with the rows that are tied to an
-# answer of this run; the sheet in which people score answers. Read first: read_overrides, build_label_sheet.
+# answer of this run; the sheet in which people score answers. Read first: read_people, write_label_sheet.
 
 # -- People's decisions
 
@@ -7154,10 +7103,6 @@ class People(NamedTuple):
     rejected: Sequence[str] = ()  # rows that do not count: where, and why
 
     @property
-    def remarks(self) -> list[str]:
-        return [f"Overrides: {len(self.overrides)} in {file.file}" for file in self.files]
-
-    @property
     def warnings(self) -> list[WarningRecord]:
         shown = self.rejected[:MAX_NAMES_SHOWN]
         warnings = [WarningRecord(text, advice="this row does not count") for text in shown]
@@ -7168,8 +7113,8 @@ class People(NamedTuple):
 RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
 
 
-def read_people(split: Split, study: Study[SplitAnswer], path: str | None, problems: Problems) -> People:
-    """Read the named file of decisions, or the usual one if that is a file and no link.
+def read_people(split: Split, systems: Sequence[SplitSystem], path: str | None, problems: Problems) -> People:
+    """Read what people have decided on judged systems: the named file, or the usual one if it is no link.
 
     A decision that names nobody is on all equal answers that have no decision of their own.
     """
@@ -7179,11 +7124,14 @@ def read_people(split: Split, study: Study[SplitAnswer], path: str | None, probl
     if path == "none":
         return People()
     file = read_file(path, problems)
-    if not study.asked:
+    if not systems:
         text = "no system is judged in this run: name one with --judge, or say --overrides none"
         problems.append(Problem(path, text))
-    criteria = {fold_text(criterion.name): criterion for criterion in study.criteria} | RUBRIC_NAMES
-    answers = index_judged(study)
+    criteria = {fold_text(criterion.name): criterion for criterion in split.criteria} | RUBRIC_NAMES
+    answers: dict[str, list[OwnedAnswer]] = defaultdict(list)
+    for system in systems:
+        for answer in system.answers:
+            answers[fold_cell(answer.id)].append((system.title, answer))
     shared: dict[DecisionKey, Decision] = {}
     own: dict[DecisionKey, Decision] = {}
     rejected = []
@@ -7211,16 +7159,6 @@ def read_people(split: Split, study: Study[SplitAnswer], path: str | None, probl
                 break
             decisions[key] = decision
     return People(shared | own, [file.source], rejected)
-
-
-def index_judged(study: Study[SplitAnswer]) -> dict[str, list[OwnedAnswer]]:
-    """Return the answers that people can decide on, by question ID."""
-    answers: dict[str, list[OwnedAnswer]] = defaultdict(list)
-    for system in study.systems:
-        if system.title in study.asked:
-            for answer in system.answers:
-                answers[fold_cell(answer.id)].append((system.title, answer))
-    return answers
 
 
 class RowFault(Exception):
@@ -7265,8 +7203,8 @@ def find_named(name: str, answers: Sequence[OwnedAnswer]) -> list[OwnedAnswer]:
             if fold(name) in (fold(title), fold(title.partition("/")[0])):
                 named.append((title, answer))
         if named:
-            return named
-    return []
+            break
+    return named
 
 
 def fold_cell(name: str) -> str:
@@ -7278,25 +7216,26 @@ def fold_cell(name: str) -> str:
 # -- The label sheet
 
 
-def build_label_sheet(systems: Iterable[System[SplitAnswer]], n_drawn: int) -> str:
-    """Return a CSV for people to score answers in, not knowing whose. Raises UsageError without any."""
+def write_label_sheet(inputs: SplitInputs, n_drawn: int, console: Console) -> int:
+    """Write a CSV for people to score answers in, not knowing whose. Equal answers share a row."""
+    path = LABELS_FILE.format(split=inputs.split.name)
+    if os.path.lexists(path):
+        raise UsageError(f"{path} exists and may hold scores: move it away")
     rows = {}
-    for system in systems:
-        for answer in system.answers:
+    for system in inputs.study.systems:
+        for answer in system.answers if system.title in inputs.study.asked else ():
             if answer.question.rubric and not is_blank(answer.prediction.answer):
-                draw = compute_draw(system.title, answer.id, answer.gold_id)
-                rows[draw] = build_sheet_row(answer)
+                # The lowest lots are drawn: always the same, and as good as random. The gold is in them, so
+                # that nobody who does not know it can choose a name that is not drawn.
+                lot = f"{answer.id}\0{system.title}\0{answer.gold_id}"
+                rows[hashlib.sha256(lot.encode("utf-8", "replace")).hexdigest()] = build_sheet_row(answer)
     if not rows:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
-    drawn = {row["answer_id"]: list(row.values()) for _, row in sorted(rows.items())[:n_drawn]}
-    return render_csv(list(next(iter(rows.values()))), list(drawn.values()))  # Equal answers share a row.
-
-
-def compute_draw(title: str, question_id: str, gold_id: str) -> str:
-    """Return the lot of a system's answer: the lowest are drawn, always the same, and as good as random."""
-    # The gold is in it, so that nobody who does not know it can choose a name that is not drawn.
-    text = f"{question_id}\0{title}\0{gold_id}"
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+    drawn = {row["answer_id"]: row for _, row in sorted(rows.items())[:n_drawn]}
+    cells = [list(row.values()) for row in drawn.values()]
+    write_file(path, render_csv(list(next(iter(rows.values()))), cells))
+    console.print(f"Label sheet saved to: {path}")
+    return decide_exit_code(inputs.is_complete)
 
 
 def build_sheet_row(answer: SplitAnswer) -> dict[str, object]:
@@ -7364,41 +7303,43 @@ def list_class_files(graded: GradedSplit, gradebook: Gradebook, leaderboard: Rep
     """Yield the grades, the leaderboard, and then the results and reports of each submission."""
     split = graded.inputs.split
     board = join_folder(split.out, LEADERBOARD_FILE.format(split=split.name))
-    # The board links to each page.
-    forms = {*graded.inputs.options.report, *{"html"}.intersection(list_report_forms(board))}
-    rows = list(list_grades(gradebook, has_pages="html" in forms))
-    cells = [list(row.values()) for row in rows]
+    has_pages = "html" in list_report_forms(board, graded.inputs.options.report)
+    pages = ["html"] if has_pages else []  # The board links to each page.
     path = join_folder(split.out, GRADES_FILE.format(split=split.name))
-    yield OutputFile(path, functools.partial(render_csv, list(rows[0]), cells))
+    yield OutputFile(path, functools.partial(render_grades, gradebook, has_pages=has_pages))
     path = join_folder(split.out, HISTORY_FILE.format(split=split.name))
     yield OutputFile(path, functools.partial(render_history, gradebook), is_report=True)
     report = add_gate(leaderboard, graded.checks)
-    for file in list_report_files(report, board, ["md", *{"html"}.intersection(forms)]):
+    for file in list_report_files(report, board, ["md", *pages]):
         yield file._replace(is_report=False)
-    for row in graded.submissions:
-        folder = join_folder(split.out, row.submission.output_folder)
-        path = join_folder(folder, RESULTS_FILE.format(split=split.name))
-        document = build_split_document(graded, row)
-        yield OutputFile(path, functools.partial(render_results, document), is_report=True)
-        report = build_empty_report(split, row, graded.session)
-        if row.systems:
-            report = build_split_report(split, row, graded.session, gradebook)
-        stem = path.removesuffix(".json")
-        yield from list_report_files(report, stem, list_report_forms(stem, forms))
+    yield from list_split_files(graded, gradebook, pages)
 
 
 def render_class(graded: GradedSplit, leaderboard: Report) -> str:
-    """Return the results as the console has them."""
+    """Return the results as the console has them: those that are graded, by answers and citations."""
     attention, board, *_ = leaderboard.parts
+    concerns: list[str] = []  # but for those that are not graded, which `describe_class` names
+    for kind, cells in attention.rows:
+        if not str(kind).startswith(f"{Concern.UNGRADED.value}:"):
+            concerns += [str(kind), *[f"  {format_cell(cell)}" for cell in cast("list[LinkCell]", cells)]]
+    hidden = ["System", "Previous", "Warnings", "Reason", *(row.title for row in RETRIEVAL_MEASURES)]
+    shown = [title not in hidden for title in board.header]
+    rows = []
+    for rank, link, system_name, *others in board.rows:
+        if system_name:
+            name = format_cell(link)
+            if len(name) > MAX_NAME_CHARS:  # would cut the table into several
+                name = f"{name[:15]}...{name[-12:]}"
+            rows.append(list(itertools.compress([rank, name, system_name, *others], shown)))
+    board = board._replace(header=list(itertools.compress(board.header, shown)), rows=rows)
     lines = describe_questions(graded.inputs)
-    lines.append(render_text([narrow_attention(attention), narrow_leaderboard(board)]))
+    lines.append(render_text([attention._replace(rows=(), lines=concerns), board]))
     for system in graded.systems:
         lines += map(escape_console, prefix_lines(system.title, describe_decisions(system)))
     return "\n".join(filter(None, lines))
 
 
 def describe_class(graded: GradedSplit, gradebook: Gradebook) -> str:
-    """Return how many submissions are graded."""
     ungraded = [row.name for row in graded.submissions if not row.systems]
     n_submissions = len(graded.submissions)
     status = f"{n_submissions - len(ungraded)} of {n_submissions} submissions graded"
@@ -7409,9 +7350,6 @@ def describe_class(graded: GradedSplit, gradebook: Gradebook) -> str:
 
 
 # -- Grades, leaderboard, questions
-
-LEADERBOARD_MEASURES = (COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE, *RETRIEVAL_MEASURES)
-NOT_ON_CONSOLE = {"System", "Previous", "Warnings", "Reason", *(row.title for row in RETRIEVAL_MEASURES)}
 
 
 class Concern(Enum):
@@ -7439,7 +7377,7 @@ NO_ANSWER_TO_SPLIT = SplitAnswer(
 class Grade(NamedTuple):
     """A submission's grade: 100 times the mean of a measure of the system that counts."""
 
-    submission: GradedSubmission
+    submission: Submission
     system: SplitSystem  # NO_SYSTEM if none is graded
     points: float | None
     obstacle: str  # why there are no points; "" if there are
@@ -7451,10 +7389,6 @@ class Grade(NamedTuple):
     def previous(self) -> HistoryRow | None:
         """The last row with other points."""
         return next((row for row in reversed(self.history) if row.value not in (None, self.points)), None)
-
-    @property
-    def status(self) -> str:
-        return "graded" if self.system.answers else State.NOT_GRADED.value
 
     @property
     def reason(self) -> str:
@@ -7481,23 +7415,17 @@ class Gradebook(NamedTuple):
 
 def build_gradebook(graded: GradedSplit, measure: Measure) -> Gradebook:
     inputs = graded.inputs
-    submissions = graded.submissions
-    session = graded.session
-    judge = session.model
-    if judge and session.repeats > 1:
-        judge += f", asked {session.repeats} times"
-    equal = find_equal([row.submission for row in submissions])
+    judge = graded.session.model
+    if judge and graded.session.repeats > 1:
+        judge += f", asked {graded.session.repeats} times"
+    equal = find_equal(graded.submissions)
     grades = {}
-    for row in submissions:
+    for row in graded.submissions:
         concerns: dict[Concern, list[LinkCell]] = defaultdict(list)
         for concern, cell in list_concerns(inputs.split, row, equal):
             concerns[concern].append(cell)
-        system = choose_system(row, measure)
-        obstacle = explain_no_points(row, system, measure)
-        value = system.find_mean(measure).value
-        points = None if obstacle or value is None else round(100 * value, 2)
         earlier = [then for then in inputs.history.rows if then.submission == fold_cell(row.name)]
-        grades[row.name] = Grade(row, system, points, obstacle, earlier, concerns)
+        grades[row.name] = Grade(row, *compute_points(row, measure), earlier, concerns)
     citing = set()
     for name, grade in grades.items():
         if grade.system.answers and grade.system.find_mean(F1_MEASURE).is_submitted:
@@ -7513,16 +7441,35 @@ def build_gradebook(graded: GradedSplit, measure: Measure) -> Gradebook:
     return Gradebook(inputs, measure, judge, grades, medians, median_points)
 
 
+def compute_points(submission: Submission, measure: Measure) -> tuple[SplitSystem, float | None, str]:
+    """Return the system that counts, `final` or else the best one, its points, and why there are none.
+
+    There are none while something is not judged that could change them.
+    """
+    rivals = [row for row in submission.systems if row.name == FINAL_SYSTEM] or submission.systems
+    system = max(rivals, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
+    obstacle = ""
+    if not rivals:
+        obstacle = State.NOT_GRADED.value
+    elif measure is not F1_MEASURE:
+        if any(rival.find_missing(RUBRIC) for rival in rivals):
+            obstacle = State.MISSING_JUDGEMENTS.value
+        elif not system.find_mean(ANSWER_MEASURE).n:
+            obstacle = State.NOT_JUDGED.value
+    value = system.find_mean(measure).value
+    points = None if obstacle or value is None else round(100 * value, 2)
+    return system, points, obstacle
+
+
 def find_median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.median(known) if len(known) >= MIN_MEDIAN else None
 
 
 def list_concerns(
-    split: Split, graded: GradedSubmission, equal: Sequence[Sequence[str]]
+    split: Split, submission: Submission, equal: Sequence[Sequence[str]]
 ) -> Iterator[tuple[Concern, LinkCell]]:
     """Yield what needs attention about a submission, for the box on the leaderboard and for its grade."""
-    submission = graded.submission
     page = submission.link_page(split)
     for reason in submission.reasons:
         yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
@@ -7560,7 +7507,7 @@ def build_attention_part(gradebook: Gradebook) -> Part:
             concerns[concern] += cells
         last = grade.history[-1].value if grade.history else None
         if last not in (None, grade.points):
-            page = grade.submission.submission.link_page(inputs.split)
+            page = grade.submission.link_page(inputs.split)
             note = f"{format_points(grade.points)}, before {format_points(last)}"
             concerns[Concern.CHANGED].append(LinkCell(name, page, note))
     judges = [row.judge for row in inputs.history.rows if row.judge]
@@ -7577,15 +7524,6 @@ def build_attention_part(gradebook: Gradebook) -> Part:
             rows.append([f"{concern.value}: {len(cells)}", shown])
     lines = [FLAGS_NOTE] if concerns[Concern.FLAGGED] else []
     return Part("Needs attention", ["What", "Where"], rows, lines, place="box")
-
-
-def narrow_attention(attention: Part) -> Part:
-    """Return the part for the console, whose last line names those that are not graded."""
-    lines = []
-    for kind, cells in attention.rows:
-        if not str(kind).startswith(f"{Concern.UNGRADED.value}:"):
-            lines += [str(kind), *[f"  {format_cell(cell)}" for cell in cast("list[LinkCell]", cells)]]
-    return attention._replace(rows=(), lines=lines)
 
 
 def build_leaderboard(gradebook: Gradebook) -> Report:
@@ -7615,7 +7553,8 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
 def list_class_measures(split: Split) -> list[Measure]:
     """Return the measures of the leaderboard and of a student's grade: those that make it come first."""
     beside = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
-    return [*LEADERBOARD_MEASURES, *beside]
+    first = [COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE]
+    return [*first, *RETRIEVAL_MEASURES, *beside]
 
 
 def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
@@ -7623,7 +7562,7 @@ def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
     named: list[MeansRow] = []
     more: list[list[Cell]] = []
     for grade in gradebook.grades.values():
-        submission = grade.submission.submission
+        submission = grade.submission
         name = LinkCell(submission.name, submission.link_page(split))
         rank: Cell = "n/a" if grade.rank is None else grade.rank
         named.append(([rank, name, grade.system.name], grade.system.means))
@@ -7639,45 +7578,9 @@ def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
     )
 
 
-def narrow_leaderboard(board: Part) -> Part:
-    """Return the part for the console: those that are graded, by the means of answers and citations."""
-    shown = [title not in NOT_ON_CONSOLE for title in board.header]
-    name = board.header.index("Submission")
-    system = board.header.index("System")
-    rows = []
-    for row in board.rows:
-        if row[system]:
-            cells = list(row)
-            cells[name] = drop_middle(format_cell(row[name]))
-            rows.append(list(itertools.compress(cells, shown)))
-    return board._replace(header=list(itertools.compress(board.header, shown)), rows=rows)
-
-
-def drop_middle(name: str) -> str:
-    """Return a name without its middle if it would cut the console's table into several."""
-    return f"{name[:15]}...{name[-12:]}" if len(name) > MAX_NAME_CHARS else name
-
-
-def choose_system(submission: GradedSubmission, measure: Measure) -> SplitSystem:
-    """Return the system that is a submission's grade: `final`, otherwise the best one."""
-    best = max(submission.systems, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
-    return next((system for system in submission.systems if system.name == FINAL_SYSTEM), best)
-
-
-def explain_no_points(submission: GradedSubmission, system: SplitSystem, measure: Measure) -> str:
-    """Return why a submission has no points: something that could change them is not judged."""
-    rivals = [system] if system.name == FINAL_SYSTEM else submission.systems
-    if not submission.systems:
-        return State.NOT_GRADED.value
-    if measure is F1_MEASURE:
-        return ""
-    if any(rival.find_missing(RUBRIC) for rival in rivals):
-        return State.MISSING_JUDGEMENTS.value
-    return "" if list_scored(system) else State.NOT_JUDGED.value
-
-
-def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, object]]:
+def render_grades(gradebook: Gradebook, *, has_pages: bool) -> str:
     split = gradebook.inputs.split
+    rows = []
     for name in sorted(gradebook.grades, key=lambda name: (name.casefold(), name)):
         grade = gradebook.grades[name]
         submission = grade.submission
@@ -7689,18 +7592,19 @@ def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, 
             "rank": grade.rank,
             "system": grade.system.name,
             "judge": gradebook.judge,
-            "status": grade.status,
+            "status": "graded" if grade.system.answers else State.NOT_GRADED.value,
             "reason": grade.reason,
             "missing": len(grade.system.find_missing(RUBRIC)),
             "flagged": sum(len(system.flagged) for system in submission.systems),
             "decisions": sum(len(answer.decisions) for answer in grade.system.answers),
-            "warnings": len(submission.submission.warnings),
-            "page": submission.submission.name_page(split) if has_pages else "",
+            "warnings": len(submission.warnings),
+            "page": submission.name_page(split) if has_pages else "",
         }
         for measure in list_class_measures(split):
             mean = grade.system.find_mean(measure)
             row[measure.mean_key] = mean.value if mean.is_submitted else None
-        yield row
+        rows.append(row)
+    return render_csv(list(rows[0]), [list(row.values()) for row in rows])
 
 
 class History(NamedTuple):
@@ -7710,14 +7614,11 @@ class History(NamedTuple):
     cells: Sequence[Fields] = ()  # with columns of other versions
 
 
-NO_HISTORY = History()
-
-
 def read_history(split: Split, names: Iterable[str], problems: Problems) -> History:
     """Read the history. It is a problem if a submission of it is not named now."""
     path = join_folder(split.out, HISTORY_FILE.format(split=split.name))
     if not os.path.lexists(path):
-        return NO_HISTORY
+        return History()
     n_before = len(problems)
     file = read_file(path, problems)
     places = list_item_rows(file, problems, kind=HistoryRow)
@@ -7749,44 +7650,43 @@ def render_history(gradebook: Gradebook) -> str:
 
 def build_question_part(gradebook: Gradebook) -> Part:
     """Return how the class did on each question: those that good students fail come first."""
-    systems = [grade.system for grade in gradebook.grades.values() if list_scored(grade.system)]
-    part = Part("Questions", place="folded", is_sortable=True)
-    if len(systems) < MIN_CLASS:
-        return part
-    scores = np.array([[answer.score for answer in system.answers] for system in systems], np.float64)
-    noise = 2 / math.sqrt(len(systems))  # nearly t / sqrt(n - 2 + t^2), with the t of 95 %
+    submitted = []
+    for grade in gradebook.grades.values():
+        own_scores = [answer.score for answer in grade.system.answers]
+        if any(own_scores):
+            submitted.append(own_scores)
+    scores = np.array(submitted, np.float64)  # NaN where there is no score
+    n_scored = len(scores)
+    if n_scored < MIN_CLASS:
+        return NO_PART
+    counts = np.sum(~np.isnan(scores), axis=1)
+    totals = np.nansum(scores, axis=1)
     rows: list[tuple[float, list[Cell]]] = []
     for index, question in enumerate(gradebook.inputs.split.questions):
-        own, others = split_scores(scores, index)
+        is_known = ~np.isnan(scores[:, index]) & (counts > 1)  # and another score to compare it with
+        own = scores[is_known, index]
         if not len(own):
             continue
+        others = (totals[is_known] - own) / (counts[is_known] - 1)
         correlation = compute_correlation(own, others)
         cells: list[Cell] = [question.question_id, question.question, len(own)]
         cells.append(MeanCell(float(own.mean()), None, 2, ANSWER_MEASURE.axis))
         cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
         cells.append(MeanCell(correlation, None, 2, Interval(-1, 1)))
         rows.append((math.inf if correlation is None else correlation, cells))
-    return part._replace(
+    noise = 2 / math.sqrt(n_scored)  # nearly t / sqrt(n - 2 + t^2), with the t of 95 %
+    return Part(
+        "Questions",
         header=["Question", "Text", "Answers", "Mean", "Lowest level", "Highest level", "Correlation"],
         rows=[cells for _, cells in sorted(rows, key=itemgetter(0))],
         lines=[
             "Correlation: of the scores with the means of the same submissions' other questions. "
-            f"With {len(systems)} submissions chance alone makes it up to {noise:.2f} (95 %).",
+            f"With {n_scored} submissions chance alone makes it up to {noise:.2f} (95 %).",
             "A question that good submissions fail often has a wrong gold answer or an unclear rubric.",
         ],
+        place="folded",
+        is_sortable=True,
     )
-
-
-def split_scores(scores: Array, index: int) -> tuple[Array, Array]:
-    """Return the scores of a question, and the same submissions' means of the others.
-
-    `scores` has a row for each submission, NaN where there is no score. Without another score it is left out.
-    """
-    counts = np.sum(~np.isnan(scores), axis=1)
-    column = scores[:, index]
-    is_known = ~np.isnan(column) & (counts > 1)
-    own = column[is_known]
-    return own, (np.nansum(scores, axis=1)[is_known] - own) / (counts[is_known] - 1)
 
 
 def format_points(points: float | None) -> str:
@@ -7794,22 +7694,6 @@ def format_points(points: float | None) -> str:
 
 
 # -- Console
-
-
-def render_split_text(submission: GradedSubmission, split: Split) -> str:
-    systems = submission.systems
-    blocks = list(map(render_system, systems))
-    if len(systems) > 1:
-        pairs = build_comparison_part(submission.differences)
-        lines = ["", *describe_certainty(systems, split.measures, submission.differences)]
-        lines += list_provenance(systems)
-        blocks += [
-            render_text([build_systems_part("System comparison", systems, split.measures, lines)]),
-            "\n--- PAIRED DIFFERENCES (sign flips over documents, adjusted for the pairs of a measure) ---",
-            *([render_text_table(pairs)] if pairs.rows else []),
-            *pairs.lines,
-        ]
-    return "\n".join(blocks)
 
 
 def render_system(system: SplitSystem) -> str:
@@ -7834,7 +7718,7 @@ def render_system(system: SplitSystem) -> str:
     ]
     for measure in CITATION_MEASURES:
         lines.append(f"Average {measure.title}: {format_mean(system, measure, 4)}")
-    if is_judged(system):
+    if RUBRIC in system.judged:
         lines += list_judge_lines(system)
     return "\n".join(lines)
 
@@ -7851,11 +7735,12 @@ def list_judge_lines(system: SplitSystem) -> list[str]:
         f"Average Evidence Score (0-1): {format_mean(system, EVIDENCE_MEASURE, 4)}",
         f"Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}",
     ]
-    for criterion in list_judged_beside(system):
-        measure = criterion.measure
-        lowest = min(PROMPTS[criterion.prompt].choices.values())
-        mean = format_mean(system, measure, 2)
-        lines.append(f"Average {measure.title} ({lowest}-{measure.highest:g}): {mean}")
+    for criterion in system.judged:
+        if criterion is not RUBRIC:
+            measure = criterion.measure
+            lowest = min(PROMPTS[criterion.prompt].choices.values())
+            mean = format_mean(system, measure, 2)
+            lines.append(f"Average {measure.title} ({lowest}-{measure.highest:g}): {mean}")
     return [*lines, *map(escape_console, [*describe_scored(system), *describe_cases(system)])]
 
 
@@ -7866,7 +7751,7 @@ def format_mean(system: SplitSystem, measure: Measure, digits: int) -> str:
 def describe_scored(system: SplitSystem) -> list[str]:
     n_questions = sum(answer.question.rubric is not None for answer in system.answers)
     n_scored = system.find_mean(ANSWER_MEASURE).n
-    if not is_judged(system) or n_scored == n_questions:
+    if RUBRIC not in system.judged or n_scored == n_questions:
         return []
     return [f"Averages of {n_scored} of {n_questions} questions: the others have no score"]
 
@@ -7953,61 +7838,53 @@ def build_slice_part(systems: Sequence[SplitSystem], facet: str, measures: Seque
 # -- Reports
 
 
-def build_empty_report(split: Split, submission: GradedSubmission, session: Session) -> Report:
-    part = Part("Not graded", lines=submission.submission.reasons, place="box")
-    title = ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name]))
-    row = build_csv_row(
-        NO_SYSTEM, NO_ANSWER_TO_SPLIT, split.measures, split.criteria, has_repeats=session.repeats > 1
-    )
-    return Report(title, [part], header=list(row))
-
-
 def build_split_report(
-    split: Split,
-    graded: GradedSubmission,
-    session: Session,
-    gradebook: Gradebook | None = None,
-    changes: Part = NO_PART,
+    graded: GradedSplit, submission: Submission, gradebook: Gradebook | None = None
 ) -> Report:
     """Return the report on a submission, with its grade if it is one of a class."""
-    submission = graded.submission
-    systems = graded.systems
+    split = graded.inputs.split
+    systems = submission.systems
+    has_repeats = graded.session.repeats > 1
+    title = ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name]))
+    report = Report(title, [], header=list(build_csv_row(split, has_repeats=has_repeats)))
+    if not systems:
+        return report._replace(parts=[Part("Not graded", lines=submission.reasons, place="box")])
     cases: list[str] = []
-    own = submission.warnings
+    warnings = submission.warnings
     for system in systems:
         cases += prefix_lines(system.name, describe_cases(system))
         cases += [FLAGS_NOTE] if system.flagged and FLAGS_NOTE not in cases else []
-        own += warn_about_missing(system, split.criteria)
-    own = [warning._replace(file=submission.find_inner(warning.file)) for warning in own]
-    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(own)]
-    parts = [
-        build_overview_part(split, graded, gradebook),
-        changes,
-        build_comparison_part(graded.differences)._replace(place="folded"),
-        *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
-        Part("Answers to look at", lines=cases, place="folded"),
-    ]
-    facts = {"Judge": session.model or "none"}
-    if gradebook:
-        parts = [*list_first_parts(gradebook, graded), *parts]
-    else:
+        warnings += warn_about_missing(system, split.criteria)
+    warnings = [warning._replace(file=submission.find_inner(warning.file)) for warning in warnings]
+    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(warnings)]
+    facts = {"Judge": graded.session.model or "none"}
+    if not gradebook:
         lines += describe_warnings(split.warnings)
         facts |= {"Questions": str(len(split.questions)), "Systems": str(len(systems))}
         facts["Warnings"] = str(len(lines))
-    return build_empty_report(split, graded, session)._replace(
-        parts=[*parts, Part("Warnings", lines=lines, place="warnings")],
+    report = report._replace(
+        parts=[
+            *(list_first_parts(gradebook, submission) if gradebook else []),
+            build_overview_part(split, submission, gradebook),
+            build_baseline_part(graded.inputs.options.baseline, graded.changes_since),
+            build_comparison_part(submission.differences)._replace(place="folded"),
+            *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
+            Part("Answers to look at", lines=cases, place="folded"),
+            Part("Warnings", lines=lines, place="warnings"),
+        ],
         entries=lambda: build_entries(split, systems),
-        rows=lambda: list_csv_rows(split, systems, has_repeats=session.repeats > 1),
+        rows=lambda: list_csv_rows(split, systems, has_repeats=has_repeats),
         facts=facts,
     )
+    return report if gradebook else add_gate(report, graded.checks)
 
 
-def build_overview_part(split: Split, graded: GradedSubmission, gradebook: Gradebook | None) -> Part:
-    systems = graded.systems
+def build_overview_part(split: Split, submission: Submission, gradebook: Gradebook | None) -> Part:
+    systems = submission.systems
     measures = split.measures
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     lines = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
-    lines += describe_certainty(systems, measures, graded.differences)
+    lines += describe_certainty(systems, measures, submission.differences)
     if not gradebook:  # A student has no use for what tells which scores may be compared.
         lines += list_provenance(systems)
     for system in systems:
@@ -8025,7 +7902,7 @@ COMBINED_POINTS = (
 )
 
 
-def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list[Part]:
+def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]:
     """Return what a student's page shows first: the grade, and how to appeal."""
     split = gradebook.inputs.split
     grade = gradebook.grades[submission.name]
@@ -8052,25 +7929,25 @@ def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list
 
 
 def build_csv_row(
-    system: SplitSystem,
-    answer: SplitAnswer,
-    measures: Iterable[Measure],
-    criteria: Sequence[Criterion],
+    split: Split,
+    system: SplitSystem = NO_SYSTEM,
+    answer: SplitAnswer = NO_ANSWER_TO_SPLIT,
     *,
     has_repeats: bool,
 ) -> dict[str, object]:
-    """Return an answer as the CSV and a Python program have it."""
+    """Return an answer as the CSV and a Python program have it; without one only the names are of use."""
     question = answer.question
     row: dict[str, object] = {"question_id": answer.id, "system": system.name, "doc_id": question.doc_id}
     row |= {facet: getattr(question, facet) for facet in SHOWN_FACETS}
-    row |= {measure.name: answer.scores.get(measure.name) for measure in measures}
-    for criterion in criteria:
+    row |= {measure.name: answer.scores.get(measure.name) for measure in split.measures}
+    for criterion in split.criteria:
         judged = build_judged_row(answer, criterion, has_repeats=has_repeats)
         said = describe_judgement(answer, criterion, has_repeats=has_repeats)
         if criterion is RUBRIC:
-            cells = {"answer_id": judged["answer_id"], **said, "failure": answer.explain_failures(criteria)}
-            cells["flags"] = ", ".join(answer.flags)
             prefix = ""
+            cells = {"answer_id": judged["answer_id"], **said}
+            cells["failure"] = answer.explain_failures(split.criteria)
+            cells["flags"] = ", ".join(answer.flags)
         else:
             prefix = f"{criterion.name}_"
             cells = {name: judged[name] for name in ("support", *said) if name in judged}
@@ -8091,8 +7968,7 @@ def list_csv_rows(
 ) -> Iterator[list[object]]:
     for position in range(len(split.questions)):
         for system in systems:
-            answer = system.answers[position]
-            row = build_csv_row(system, answer, split.measures, split.criteria, has_repeats=has_repeats)
+            row = build_csv_row(split, system, system.answers[position], has_repeats=has_repeats)
             yield list(row.values())
 
 
@@ -8151,9 +8027,9 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
     place = f"at place {', '.join(places)}" if places else "not"
     found = f"{place} among {len(retrieved)} retrieved" if retrieved else "nothing retrieved"
     facts = {"Gold document": found}
-    decision = answer.find_decision(RUBRIC)
-    if decision:
-        facts["Judge's score"] = f"{answer.judgement.score:.3g}" if answer.judgement else "none"
+    if answer.find_decision(RUBRIC):
+        judgement = answer.find_judgement(RUBRIC)
+        facts["Judge's score"] = f"{judgement.score:.3g}" if judgement else "none"
         facts["Judge's reason"] = answer.find_rationale(RUBRIC)
     for criterion in system.judged:
         judgement = answer.find_judgement(criterion)
@@ -8163,11 +8039,16 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
     facts["Flags"] = ", ".join(answer.flags)
     for kind, names in answer.sort_citations().items():
         facts[CITATION_KINDS[kind]] = shorten_names(names)
-    for criterion in list_judged_beside(system):
+    other_ids = {}
+    for criterion in system.judged:
+        if criterion is RUBRIC:
+            continue
         outcome = answer.outcomes.get(criterion.name)
         remark = ""
-        if criterion.needs_citations and outcome and not isinstance(outcome, Failure):
-            remark = qualify_citations(answer, outcome.score)
+        if criterion.needs_citations and outcome:
+            other_ids[f"Answer ID for {criterion.name}"] = answer.identify(criterion)
+            if not isinstance(outcome, Failure):
+                remark = qualify_citations(answer, outcome.score)
         facts[criterion.measure.title] = criterion.describe(outcome, remark)
     others = []
     for measure in (*CITATION_MEASURES, *JUDGE_MEASURES):
@@ -8176,10 +8057,7 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
     facts["Other scores"] = ", ".join(others)
     if answer.question.rubric:
         facts["Answer ID"] = answer.identify(RUBRIC)
-    for criterion in list_judged_beside(system):
-        if criterion.needs_citations and criterion.name in answer.outcomes:
-            facts[f"Answer ID for {criterion.name}"] = answer.identify(criterion)
-    return facts
+    return facts | other_ids
 
 
 def list_rubric_lines(question: Question, answers: Mapping[str, SplitAnswer]) -> list[Line]:
@@ -11132,7 +11010,7 @@ def grade(
         )
         graded = grade_submissions(inputs, outcomes, session)
     [submission] = graded.submissions
-    report = build_split_report(inputs.split, submission, graded.session)
+    report = build_split_report(graded, submission)
     document = build_split_document(graded, submission)
     return Results(document, submission.systems, inputs.split.measures, report, submission.differences)
 
