@@ -7206,6 +7206,7 @@ def find_named(name: str, answers: Sequence[OwnedAnswer]) -> list[OwnedAnswer]:
     return []
 
 
+@functools.lru_cache(maxsize=1_000)
 def fold_cell(name: str) -> str:
     """Return a name without what a spreadsheet, a file system or a person may change unseen."""
     text = re.sub(f"'(?={SIGN})", "", unicodedata.normalize("NFC", remove_invisible(name)).strip())
@@ -9301,6 +9302,7 @@ AGREEMENT_TITLES = {  # of what two raters have in a table
     "accuracy": "Accuracy",
     "accuracy_within_1": "Within 1",
     "kappa": "Cohen's kappa",
+    "krippendorff_alpha": "Krippendorff's alpha",
     "people_minus_judge": "People - judge",
 }
 MIN_KAPPA = 0.4  # below it agreement is called poor (Fleiss 1981)
@@ -9310,24 +9312,29 @@ MAX_SHIFT = 0.5  # levels between people and judge
 Texts: TypeAlias = tuple[tuple[str, str], ...]  # of an answer: (field, text)
 
 
-class RatingColumns(Item):
+class RatingColumns(Record):
     """The names that the columns of a table of ratings may have."""
 
-    aliases: ClassVar[dict[str, Sequence[str]]] = {**Item.aliases, "id": ("item", "id", "question_id")}
+    aliases: ClassVar[dict[str, Sequence[str]]] = {
+        **{name: Item.aliases[name] for name in ("question", "gold", "options", "prediction", "answer")},
+        "id": ("item", "id", "question_id"),
+    }
 
-    answer_id: Any = None
-    submission: Any = None
-    rater: Any = None
-    criterion: Any = None
-    score: Any = None
-    decision_method: Any = None
-    run_name: Any = None
-    source_file: Any = None
-    reasoning: Any = None
-    failure: Any = None
-    source: Any = None
-    judge_repeat: Any = None
-    gold_doc_id: Any = None
+    answer_id: Any
+    submission: Any
+    system: Any
+    rater: Any
+    criterion: Any
+    score: Any
+    correct: Any
+    decision_method: Any
+    run_name: Any
+    source_file: Any
+    source: Any
+    reasoning: Any
+    failure: Any
+    judge_repeat: Any
+    gold_doc_id: Any
 
 
 class RatingRow(NamedTuple):
@@ -9367,14 +9374,6 @@ class RatedItem(NamedTuple):
         return [rating for rating in self.ratings if rating is not None]
 
 
-class Ratings(NamedTuple):
-    """What is in the files of judges, or of people."""
-
-    rows: list[RatingRow]
-    read: list[dict[str, Any]]  # how each file was read, as the results have it
-    undecided: list[str]  # files without a score that do not matter
-
-
 # -- The command
 
 
@@ -9407,18 +9406,23 @@ and system. Rows of several files by one judge are one rater's, and each repeat 
 
 def measure_agreement(options: AgreementOptions, console: Console) -> int:
     """Compare what judges, or judges and people, decided on the same answers."""
-    judges, people, unknown = read_ratings(options)
-    read = judges.read + people.read
-    for block in read:
-        console.note(f"{block['file']}: {block['ratings']:,} ratings, {block['form']}")
+    judged, labels, read, unknown = read_ratings(options, console)
+    comparisons = {}
+    for criterion in sorted({row.criterion for row in judged}):  # the rubric is first
+        judges = group_raters(judged, criterion)
+        people = group_raters(labels, criterion)
+        if len(judges) + len(people) > 1:
+            comparisons[criterion] = compare_raters(judges, people, max(0, options.samples))
+    advice = f"a judge has names such as {cut_text(judged[0].show())}" if judged else ""
+    if unknown and not comparisons:
+        what = f"no rating is of an answer that a judge has: found {shorten_names(unknown)}"
+        raise UsageError(f"{options.human}: {what}; {advice}")
+    if not comparisons:
+        names = shorten_names(list(dict.fromkeys(row.rater for row in judged)))
+        raise UsageError(f"agreement needs two judges, or one and --human, got {names or 'none'}")
     if unknown:
         what = "ratings of items that no judge has, which do not count"
-        known = cut_text(judges.rows[0].show()) if judges.rows else ""
-        console.warn(WarningRecord(what, unknown, f"a judge has names such as {known}", options.human or ""))
-    undecided = judges.undecided + people.undecided
-    if undecided:
-        console.warn(WarningRecord("files without a score, ignored", undecided).describe())
-    comparisons = compare_by_criterion(judges.rows, people.rows, max(0, options.samples))
+        console.warn(WarningRecord(what, unknown, advice, options.human or ""))
     first, *others = comparisons
     document = {"program_version": VERSION, **comparisons[first], "read": read}
     if others:
@@ -9438,28 +9442,13 @@ def measure_agreement(options: AgreementOptions, console: Console) -> int:
     return decide_exit_code(is_written, not unrelated, not unknown)
 
 
-def compare_by_criterion(
-    judged: Sequence[RatingRow], labels: Sequence[RatingRow], n_shown: int
-) -> dict[str, dict[str, Any]]:
-    """Return comparisons by criterion. The first is the rubric, if there is one."""
-    comparisons = {}
-    n_raters = 0
-    for criterion in sorted({row.criterion for row in judged}):
-        judges = group_raters(judged, criterion)
-        people = group_raters(labels, criterion)
-        n_raters = len(judges) + len(people)
-        if n_raters > 1:
-            comparisons[criterion] = compare_raters(judges, people, n_shown)
-    if not comparisons:
-        raise UsageError(f"agreement needs two judges, or one and --human, got {n_raters}")
-    return comparisons
-
-
 # -- Reading files
 
 
-def read_ratings(options: AgreementOptions) -> tuple[Ratings, Ratings, list[str]]:
-    """Return what judges and people have said, and what people call answers that no judge has rated."""
+def read_ratings(
+    options: AgreementOptions, console: Console
+) -> tuple[list[RatingRow], list[RatingRow], list[dict[str, Any]], list[str]]:
+    """Return (ratings of judges, of people, how each file was read, what people call unknown answers)."""
     problems: Problems = []
     human = [options.human] if options.human else []
     paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
@@ -9469,34 +9458,36 @@ def read_ratings(options: AgreementOptions) -> tuple[Ratings, Ratings, list[str]
         inside = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
         files |= {Path(folder, name).as_posix(): os.path.dirname(name) for name in inside}
         if not inside:
-            problems.append(
-                Problem(folder, f"no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge")
-            )
+            text = f"no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge"
+            problems.append(Problem(folder, text))
     raters = options.columns.removeprefix("rater=").split(",") if options.columns else []
-    judges = read_rating_files(files, raters, problems, counts_all=options.all_decisions)
-    people = read_rating_files(dict.fromkeys(human), raters, problems, counts_all=True)
-    known, unknown = match_people(people.rows, judges.rows, problems)
+    judged, read = read_rating_files(files, raters, problems, counts_all=options.all_decisions)
+    people, read_people = read_rating_files(dict.fromkeys(human), raters, problems, counts_all=True)
+    labels, unknown = match_people(people, judged, problems)
     raise_problems(problems)
-    if os.path.realpath(options.out) in [
-        os.path.realpath(block["file"]) for block in judges.read + people.read
-    ]:
+    read += read_people
+    if os.path.realpath(options.out) in [os.path.realpath(block["file"]) for block in read]:
         raise UsageError(f"{options.out} is an input: name another file with --out")
-    return judges, people._replace(rows=known), unknown
+    for block in read:
+        console.note(f"{block['file']}: {block['ratings']:,} ratings, {block['form']}")
+    counted = {block["file"] for block in read}
+    undecided = [path for path in (*files, *human) if path not in counted]
+    if undecided:
+        console.warn(WarningRecord("files without a score, ignored", undecided).describe())
+    return judged, labels, read, unknown
 
 
 def read_rating_files(
     files: Mapping[str, str | None], raters: Sequence[str], problems: Problems, *, counts_all: bool
-) -> Ratings:
-    """Read files, with the subfolder of those that are in a folder of judges.
+) -> tuple[list[RatingRow], list[dict[str, Any]]]:
+    """Return what is in files, and how each was read; some have no score, and do not matter.
 
-    A file is of the judge that its name
-    has (JUDGE_SUFFIX), its subfolder or `judge_model`. Otherwise its name is the judge's; in a folder of
-    judges it does not count then.
+    A file is of the judge that its name has (JUDGE_SUFFIX), its subfolder in a folder of judges, or
+    `judge_model`. Otherwise its name is the judge's; in a folder of judges it does not count then.
     """
     names: dict[str, str] = {}  # of judges, by their form in the name of a file
     rows: list[RatingRow] = []
     read = []
-    undecided = []
     for path, subfolder in files.items():
         found: Problems = []
         file = read_file(path, found)
@@ -9518,7 +9509,6 @@ def read_rating_files(
         is_empty = not (n_ratings or found)
         is_ungraded = file.text.strip() == "{}"  # as the results of a submission may be
         if is_ungraded or (subfolder is not None and (is_empty or not judge)):
-            undecided.append(path)
             continue
         if is_empty:
             advice = "fill in score or correct, or name a column for each rater: --columns rater=NAME,NAME"
@@ -9526,7 +9516,7 @@ def read_rating_files(
         problems += found
         read.append({"file": path, "ratings": n_ratings, "form": form})
         rows += own
-    return Ratings(rows, read, undecided)
+    return rows, read
 
 
 def list_raw_ratings(
@@ -9556,8 +9546,10 @@ def list_raw_ratings(
             for rater in raters:
                 check_columns(table, {"rater": rater}, problems)
                 for row in table:
-                    own = {"rater": rater, "correct": None, "score": find_member(row.data, rater)}
-                    rows.append(row._replace(data=row.data | own))
+                    score = find_member(row.data, rater)
+                    if not is_missing(score):  # an empty cell is no rating
+                        own = {"rater": rater, "correct": None, "score": score}
+                        rows.append(row._replace(data=row.data | own))
     return form, cut_text(model.strip()), rows
 
 
@@ -9638,8 +9630,10 @@ def parse_rating(
     fields: dict[str, str] = defaultdict(str)
     for name, column in columns.items():
         value = find_member(raw.data, column)
-        if isinstance(value, list) and value and name in ("gold", "options"):
-            value = value[0]
+        if name == "options" and isinstance(value, str):
+            value = parse_list_cell(name, value)
+        if name in ("gold", "options") and isinstance(value, list):
+            value = next(iter(value), None)
         fields[name] = "" if is_missing(value) else format_compact(value)
     names, texts = identify_answer(fields)
     if not names:
@@ -9768,7 +9762,8 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, An
     if len(by_source) > 1:
         sources = {source: measure_group(names, own, kind) for source, own in by_source.items()}
     apart = [item for item in items if len(set(item.known)) > 1]
-    apart.sort(key=lambda item: statistics.pvariance(item.known), reverse=True)  # the most evenly split first
+    spread = functools.cache(statistics.pvariance)  # exact, therefore slow
+    apart.sort(key=lambda item: spread(tuple(item.known)), reverse=True)  # the most evenly split first
     apart.sort(key=lambda item: max(item.known) - min(item.known), reverse=True)
     disagreements = []
     for item in apart[:n_shown]:
