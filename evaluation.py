@@ -9689,18 +9689,20 @@ def identify_answer(fields: Mapping[str, str]) -> tuple[list[Texts], Texts]:
 
 
 def match_people(
-    people: Iterable[RatingRow], judges: Iterable[RatingRow], problems: Problems
+    people: Sequence[RatingRow], judges: Iterable[RatingRow], problems: Problems
 ) -> tuple[list[RatingRow], list[str]]:
     """Return people's ratings of judged answers, with the answer's key, and what they call others."""
-    index: dict[tuple[str, Texts], dict[Texts, RatingRow]] = defaultdict(dict)
+    # All names of all answers would take longer than all else.
+    index: dict[tuple[str, Texts], dict[Texts, RatingRow]] = {(row.criterion, row.key): {} for row in people}
     for row in judges:
         for name in row.names:
-            index[row.criterion, name].setdefault(row.key, row)
+            if (row.criterion, name) in index:
+                index[row.criterion, name].setdefault(row.key, row)
     known = []
     unknown = []
     rated = set()
     for row in people:
-        found = index.get((row.criterion, row.key), {})
+        found = index[row.criterion, row.key]
         if row.value is None:
             known.append(row)  # it is only counted
         elif not found:
@@ -10012,11 +10014,18 @@ def list_agreement_parts(comparisons: Mapping[str, dict[str, Any]], *, is_page: 
         for source, group in block["sources"].items():
             if group["items_of_several"]:
                 parts.append(build_group_part(f"Source: {source}", group))
-        if "people" in block:
+        people = block.get("people", {})
+        if people:
             is_grade = block["clusters"] == "documents" and not criterion
-            parts.append(build_people_part(block["people"], suffix, is_grade=is_grade))
-        if "among_people" in block.get("people", {}):
-            parts.append(build_group_part("People among themselves", block["people"]["among_people"]))
+            lines = [f"Of {people['items']} items {people['items_without_judge']} have no judge's decision."]
+            for row in people["judges"]:
+                lines += prefix_lines(row["judge"], describe_reliability(row, is_grade=is_grade))
+            pairs = [(row["judge"], row) for row in (*people["judges"], *people["votes"])]
+            counts = ("items", "ratings", "too_kind", "too_strict")
+            title = f"Compared with people: {people['judge']}{suffix}"
+            parts.append(build_pairs_part(title, "Judge", counts, pairs, lines))
+        if "among_people" in people:
+            parts.append(build_group_part("People among themselves", people["among_people"]))
         lines = [describe_disagreement(row, is_page=is_page) for row in block["disagreements"]]
         title = f"Disagreements: {len(lines)} of {block['items_apart']}, the widest first{suffix}"
         parts.append(Part(title, lines=lines))
@@ -10033,16 +10042,6 @@ def build_group_part(title: str, group: Mapping[str, Any]) -> Part:
         f"Krippendorff's {group['alpha_level']} alpha {of_several}: {alpha}",
     ]
     return build_pairs_part(title, "Pair", ("items",), pairs, lines)
-
-
-def build_people_part(people: Mapping[str, Any], suffix: str, *, is_grade: bool) -> Part:
-    lines = [f"Of {people['items']} items {people['items_without_judge']} have no judge's decision."]
-    for row in people["judges"]:
-        lines += prefix_lines(row["judge"], describe_reliability(row, is_grade=is_grade))
-    pairs = [(row["judge"], row) for row in (*people["judges"], *people["votes"])]
-    counts = ("items", "ratings", "too_kind", "too_strict")
-    title = f"Compared with people: {people['judge']}{suffix}"
-    return build_pairs_part(title, "Judge", counts, pairs, lines)
 
 
 def describe_reliability(row: Mapping[str, Any], *, is_grade: bool) -> list[str]:
@@ -10134,11 +10133,6 @@ SUMMARY_MEASURES = (
 )
 
 
-def parse_indices(text: str) -> list[int]:
-    form = parse_form(r"\s*[0-9]+\s*(,\s*[0-9]+\s*)*", "whole numbers, such as 0,2,4", text)
-    return [int(number) for number in form.split(",")]
-
-
 class SummaryOptions(JudgeOptions):
     group = "summaries"
     epilog = """\
@@ -10150,7 +10144,12 @@ title (the query), t1, t2, response1, response2, favor_ids, against_ids."""
 
     summary_file: Sequence[str] | None = option(None, "a file; repeatable", action="append", metavar="FILE")
     limit: int | None = option(None, "judge the first N of each file", metavar="N")
-    indices: Sequence[int] | None = option(None, "judge these, from 0", type=parse_indices, metavar="N,N")
+    indices: str | None = option(
+        None,
+        "judge these, from 0",
+        type=functools.partial(parse_form, r"\s*\d{1,9}\s*(,\s*\d{1,9}\s*)*", "whole numbers, such as 0,2,4"),
+        metavar="N,N",
+    )
     output_dir: str = option(
         "results/evaluation", "for results and journal (default: results/evaluation)", metavar="DIR"
     )
@@ -10288,8 +10287,10 @@ def read_summaries(
         source, web = read_web_documents(k, problems)
         sources.append(source)
     rows = list(parse_rows(Summary, file, problems).values())
-    indices = range(len(rows)) if options.indices is None else dict.fromkeys(options.indices)
-    chosen = [rows[index] for index in indices if index < len(rows)][: options.limit]
+    if options.indices:
+        positions = dict.fromkeys(map(int, options.indices.split(",")))
+        rows = [rows[position] for position in positions if position < len(rows)]
+    chosen = rows[: options.limit]
     cases: defaultdict[str, list[str]] = defaultdict(list)
     answers = []
     for row in chosen:
