@@ -9309,6 +9309,9 @@ MIN_KAPPA = 0.4  # below it agreement is called poor (Fleiss 1981)
 MAX_LABEL_SHARE = 0.8  # of labels that are one level; above it kappa tells little
 MAX_SHIFT = 0.5  # levels between people and judge
 
+RATING_FIELDS = """answer_id submission system question gold options prediction answer rater criterion score
+correct reasoning failure decision_method judge_repeat gold_doc_id run_name source_file source"""
+
 Texts: TypeAlias = tuple[tuple[str, str], ...]  # of an answer: (field, text)
 
 
@@ -9316,25 +9319,9 @@ class RatingColumns(Record):
     """The names that the columns of a table of ratings may have."""
 
     aliases: ClassVar[dict[str, Sequence[str]]] = {
-        **{name: Item.aliases[name] for name in ("question", "gold", "options", "prediction", "answer")},
+        **{name: Item.aliases.get(name, (name,)) for name in RATING_FIELDS.split()},
         "id": ("item", "id", "question_id"),
     }
-
-    answer_id: Any
-    submission: Any
-    system: Any
-    rater: Any
-    criterion: Any
-    score: Any
-    correct: Any
-    decision_method: Any
-    run_name: Any
-    source_file: Any
-    source: Any
-    reasoning: Any
-    failure: Any
-    judge_repeat: Any
-    gold_doc_id: Any
 
 
 class RatingRow(NamedTuple):
@@ -9352,10 +9339,6 @@ class RatingRow(NamedTuple):
     reason: str
     file: InputFile
     place: JsonRow  # without its data
-
-    def show(self) -> str:
-        """Return what a message calls the answer: its ID, or else its question."""
-        return self.key[0][1]
 
 
 Raters: TypeAlias = Mapping[str, list[RatingRow]]  # by name, with what each said by one criterion
@@ -9413,7 +9396,7 @@ def measure_agreement(options: AgreementOptions, console: Console) -> int:
         people = group_raters(labels, criterion)
         if len(judges) + len(people) > 1:
             comparisons[criterion] = compare_raters(judges, people, max(0, options.samples))
-    advice = f"a judge has names such as {cut_text(judged[0].show())}" if judged else ""
+    advice = f"a judge has names such as {cut_text(judged[0].key[0][1])}" if judged else ""
     if unknown and not comparisons:
         what = f"no rating is of an answer that a judge has: found {shorten_names(unknown)}"
         raise UsageError(f"{options.human}: {what}; {advice}")
@@ -9523,7 +9506,9 @@ def list_raw_ratings(
     file: FileData, raters: Sequence[str], problems: Problems
 ) -> tuple[str, str, list[JsonRow]]:
     """Return what a file is, the judge that it names, and a row for each rating."""
-    value = parse_value(dict[str, Any], file, []) or {}  # a list names no judge
+    value: Fields = {}
+    if file.text.lstrip().startswith("{"):  # a list names no judge
+        value = parse_value(dict[str, Any], file, []) or {}
     model = format_plain(value.get("judge_model")) or ""
     if value and all(isinstance(member, dict) for member in value.values() if member is not None):
         form = "results of a split"
@@ -9538,7 +9523,7 @@ def list_raw_ratings(
     else:
         form = "a row for each rating"
         rows = read_rows(file, problems)
-        names = {fold_name(name) for row in rows for name in row.data}
+        names = set(map(fold_name, set(flatten(row.data for row in rows))))
         if raters and (names.isdisjoint(LEVELS) or not names.isdisjoint(map(fold_name, raters))):
             form = f"a column for each rater: {', '.join(raters)}"
             table = rows
@@ -9629,12 +9614,13 @@ def parse_rating(
     """
     fields: dict[str, str] = defaultdict(str)
     for name, column in columns.items():
-        value = find_member(raw.data, column)
+        value = raw.data.get(column)
         if name == "options" and isinstance(value, str):
             value = parse_list_cell(name, value)
         if name in ("gold", "options") and isinstance(value, list):
             value = next(iter(value), None)
-        fields[name] = "" if is_missing(value) else format_compact(value)
+        if not is_missing(value):
+            fields[name] = format_compact(value)
     names, texts = identify_answer(fields)
     if not names:
         found = shorten_names([name for name, value in raw.data.items() if not is_missing(value)])
@@ -9703,12 +9689,13 @@ def match_people(
     rated = set()
     for row in people:
         found = index[row.criterion, row.key]
+        title = row.key[0][1]  # the answer's ID, or else its question
         if row.value is None:
             known.append(row)  # it is only counted
         elif not found:
-            unknown.append(row.show())
+            unknown.append(title)
         elif len(found) > 1:
-            text = f"{row.show()} is the name of {len(found)} answers"
+            text = f"{title} is the name of {len(found)} answers"
             problems.append(row.place.report(f"{text}: name one by answer_id, or by system and question_id"))
         else:
             [answer] = found.values()
@@ -9717,7 +9704,7 @@ def match_people(
                 problems.append(row.place.report(text))
             rating = (row.rater, row.criterion, row.source, row.key)
             if rating in rated and row.key[0][0] != "input":  # equal texts may be there twice
-                problems.append(row.place.report(f"a second rating of {row.show()} by {row.rater}"))
+                problems.append(row.place.report(f"a second rating of {title} by {row.rater}"))
             rated.add(rating)
             known.append(row._replace(key=answer.key, texts=answer.texts, document=answer.document))
     return known, unknown
@@ -9764,9 +9751,12 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, An
     if len(by_source) > 1:
         sources = {source: measure_group(names, own, kind) for source, own in by_source.items()}
     apart = [item for item in items if len(set(item.known)) > 1]
-    spread = functools.cache(statistics.pvariance)  # exact, therefore slow
-    apart.sort(key=lambda item: spread(tuple(item.known)), reverse=True)  # the most evenly split first
-    apart.sort(key=lambda item: max(item.known) - min(item.known), reverse=True)
+    measure_variance = functools.cache(statistics.pvariance)  # exact, therefore slow
+    # The widest come first, and of these the most evenly split.
+    apart.sort(
+        key=lambda item: (max(item.known) - min(item.known), measure_variance(tuple(item.known))),
+        reverse=True,
+    )
     disagreements = []
     for item in apart[:n_shown]:
         given = [index for index, rating in enumerate(item.ratings) if rating is not None]
@@ -9879,11 +9869,11 @@ def compare_with(
     row: dict[str, Any] = {"items": 0, "ratings": 0, "questions": 0, "contradicted": 0}
     for item in items:
         n_rated = len(rated)
-        for pair in itertools.product([judge], others):
-            ratings = [item.ratings[rater] for rater in pair]
+        for other in others:
+            ratings = [item.ratings[judge], item.ratings[other]]
             if None not in ratings:
                 rated.append(item._replace(ratings=ratings))
-            elif all(item.ratings[rater] is not None or item.contradicted[rater] for rater in pair):
+            elif all(item.ratings[n] is not None or item.contradicted[n] for n in (judge, other)):
                 row["contradicted"] += 1
         row["items"] += len(rated) > n_rated
     clusters = [item.cluster for item in rated]
@@ -9919,7 +9909,7 @@ def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
         compared.append(build_means_row({"judge": judge, "with": name, **row}))
     votes = []
     for vote in ("majority", "unanimous") if n > 1 else ():
-        row = compare_vote(of_people, known, kind, is_majority=vote == "majority")
+        row = compare_vote(vote, of_people, known, kind)
         votes.append(build_means_row({"judge": vote, "with": name, **row}))
     block = {
         **describe_rater(name, list(flatten(people.values()))),
@@ -9933,12 +9923,11 @@ def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
     return block
 
 
-def compare_vote(
-    people: range, items: Iterable[RatedItem], kind: str, *, is_majority: bool
-) -> dict[str, Any]:
+def compare_vote(vote: str, people: range, items: Iterable[RatedItem], kind: str) -> dict[str, Any]:
     """Compare the vote on each item with people: of more than half of two judges or more, or of all."""
     voted = []
     left_out = {"left_out": 0, "fewer_judges": 0}
+    is_majority = vote == "majority"
     for item in items:
         given = [rating for rating in item.ratings[: people.start] if rating is not None]
         [(winner, count)] = Counter(given).most_common(1) or [(0.0, 0)]
@@ -9980,11 +9969,10 @@ def measure_people(
         gap = Mean(math.fsum(gaps) / len(gaps), interval, len(gaps))
     raters = list(zip(*(item.ratings for item in items), strict=True))
     of_people = raters[people.start :]
+    alpha = krippendorff_alpha([raters[judge], *of_people], LEVELS[kind][1]) if gaps else None
     common = labels.most_common(1)
     return {
-        "krippendorff_alpha": krippendorff_alpha([raters[judge], *of_people], LEVELS[kind][1])
-        if gaps
-        else None,
+        "krippendorff_alpha": alpha,
         "raters": sum(set(ratings) != {None} for ratings in of_people),
         "most_common_label": common[0][0] if common else None,
         "most_common_label_share": common[0][1] / labels.total() if common else None,
@@ -10202,7 +10190,7 @@ def judge_summaries(options: SummaryOptions, console: Console) -> int:
 
 
 def read_summary_files(options: SummaryOptions) -> list[SummaryFile]:
-    """Read summaries, gold summaries and web documents. Raises InputError, or UsageError."""
+    """Read summaries, and the gold summaries and web documents of their queries."""
     problems: Problems = []
     patterns = ("results/offline-summaries-JSON-enforced/*.json", "results/merged-summaries/*.json")
     paths = list_paths(options.summary_file or filter(glob.glob, patterns))
@@ -10321,9 +10309,8 @@ def write_gold_summary(gold: GoldSummary) -> str:
     claims = []
     sides = [(gold.t1, gold.response1, gold.favor_ids), (gold.t2, gold.response2, gold.against_ids)]
     for claim, arguments, ids in sides:
-        documents = [ids] * len(arguments)
-        if len(ids) == len(arguments):
-            documents = [[doc_id] for doc_id in ids]
+        is_one_each = len(ids) == len(arguments)
+        documents = [[doc_id] for doc_id in ids] if is_one_each else itertools.repeat(ids)
         claims.append(Claim(claim, list(map(Perspective, arguments, documents))))
     return write_claims(claims)
 
@@ -10442,8 +10429,8 @@ def measure_spread(column: Sequence[float | None], clusters: Clusters = None) ->
     sample = make_sample(np.array(column, np.float64), clusters)  # None becomes NaN: left out
     interval = bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
     low, high = interval or (None, None)
-    spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"], "ci_95_lower": low}
-    spread["ci_95_upper"] = high
+    spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"]}
+    spread |= {"ci_95_lower": low, "ci_95_upper": high}
     if interval is None:
         spread["ci_95_reason"] = f"fewer than {MIN_CLUSTERS} queries"
     return spread
@@ -10521,11 +10508,10 @@ def measure_web(output_dir: str, console: Console) -> int:
     metrics = {}
     rows: list[list[Cell]] = []
     for k in WEB_DEPTHS:
-        web_path, merged_path = WEB_FILE.format(k=k), MERGED_FILE.format(k=k)
-        if os.path.lexists(web_path) or os.path.lexists(merged_path):
-            files = read_file(web_path, problems), read_file(merged_path, problems)
-            spreads = measure_web_files(k, *files, problems)
-            metrics[str(k)] = spreads
+        paths = [WEB_FILE.format(k=k), MERGED_FILE.format(k=k)]
+        if any(map(os.path.lexists, paths)):
+            web, merged = (read_file(path, problems) for path in paths)
+            metrics[str(k)] = spreads = measure_web_files(k, web, merged, problems)
             rows.append([k, *[build_spread_cell(spread, 3) for spread in spreads.values()]])
     raise_problems(problems)
     if not metrics:
