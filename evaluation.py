@@ -9397,7 +9397,7 @@ def measure_agreement(options: AgreementOptions, console: Console) -> int:
         if len(judges) + len(people) > 1:
             comparisons[criterion] = compare_raters(judges, people, max(0, options.samples))
     advice = f"a judge has names such as {cut_text(judged[0].key[0][1])}" if judged else ""
-    if unknown and not comparisons:
+    if unknown and judged and not comparisons:
         what = f"no rating is of an answer that a judge has: found {shorten_names(unknown)}"
         raise UsageError(f"{options.human}: {what}; {advice}")
     if not comparisons:

@@ -638,6 +638,7 @@ def test_the_console_and_reports(project: Project) -> None:
 MANY = scores(*range(2_000))
 BAD_USAGE = {
     "one judge": ("a.json ./a.json", "agreement needs two judges, or one and --human, got a"),
+    "people alone": ("--human a.json", "agreement needs two judges, or one and --human, got none"),
     "too many scores": ("many.json more.json", "there are 2000 different scores, more than 1000: round them"),
     "an input": ("a.json b.json --out ./b.json", "./b.json is an input: name another file with --out"),
 }
