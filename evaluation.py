@@ -10822,8 +10822,7 @@ def draft_questions(options: DraftOptions, console: Console) -> int:
     """Draft gold questions from the documents of the corpus. A person must review them."""
     if os.path.lexists(options.out) and not options.overwrite:
         raise UsageError(f"{options.out} exists: --overwrite replaces it")
-    documents, left_out = read_draft_documents(options)
-    console.warn(*left_out)
+    documents = read_draft_documents(options, console)
     requests: list[Request] = []
     count = options.per_document
     for doc_id, sentences in documents.items():
@@ -10849,8 +10848,8 @@ def draft_questions(options: DraftOptions, console: Console) -> int:
     return decide_exit_code(is_written, session.is_complete, bool(drafts), not failures)
 
 
-def read_draft_documents(options: DraftOptions) -> tuple[dict[str, Sentences], list[str]]:
-    """Return the documents to draft on, and in words which are left out. Raises UsageError if all are."""
+def read_draft_documents(options: DraftOptions, console: Console) -> dict[str, Sentences]:
+    """Return the documents to draft on, and warn of those that are left out. Raises UsageError if all are."""
     problems: Problems = []
     corpus = read_corpus(options.documents, problems)
     raise_problems(problems)
@@ -10864,7 +10863,9 @@ def read_draft_documents(options: DraftOptions) -> tuple[dict[str, Sentences], l
     text = f"{CORPUS_DIR}: {what}: {shorten_names(left_out)}"
     if not documents:
         raise UsageError(text)
-    return documents, [text] if left_out else []
+    if left_out:
+        console.warn(text)
+    return documents
 
 
 def collect_drafts(
