@@ -7207,6 +7207,7 @@ def find_named(name: str, answers: Sequence[OwnedAnswer]) -> list[OwnedAnswer]:
     return named
 
 
+@functools.lru_cache(maxsize=1_000)
 def fold_cell(name: str) -> str:
     """Return a name without what a spreadsheet, a file system or a person may change unseen."""
     text = re.sub(f"'(?={SIGN})", "", unicodedata.normalize("NFC", remove_invisible(name)).strip())
@@ -9246,33 +9247,26 @@ AGREEMENT_TITLES = {  # of what two raters have in a table
     "accuracy": "Accuracy",
     "accuracy_within_1": "Within 1",
     "kappa": "Cohen's kappa",
+    "krippendorff_alpha": "Krippendorff's alpha",
     "people_minus_judge": "People - judge",
 }
 MIN_KAPPA = 0.4  # below it agreement is called poor (Fleiss 1981)
 MAX_LABEL_SHARE = 0.8  # of labels that are one level; above it kappa tells little
 MAX_SHIFT = 0.5  # levels between people and judge
 
+RATING_FIELDS = """answer_id submission system question gold options prediction answer rater criterion score
+correct reasoning failure decision_method judge_repeat gold_doc_id run_name source_file source"""
+
 Texts: TypeAlias = tuple[tuple[str, str], ...]  # of an answer: (field, text)
 
 
-class RatingColumns(Item):
+class RatingColumns(Record):
     """The names that the columns of a table of ratings may have."""
 
-    aliases: ClassVar[dict[str, Sequence[str]]] = {**Item.aliases, "id": ("item", "id", "question_id")}
-
-    answer_id: Any = None
-    submission: Any = None
-    rater: Any = None
-    criterion: Any = None
-    score: Any = None
-    decision_method: Any = None
-    run_name: Any = None
-    source_file: Any = None
-    reasoning: Any = None
-    failure: Any = None
-    source: Any = None
-    judge_repeat: Any = None
-    gold_doc_id: Any = None
+    aliases: ClassVar[dict[str, Sequence[str]]] = {
+        **{name: Item.aliases.get(name, (name,)) for name in RATING_FIELDS.split()},
+        "id": ("item", "id", "question_id"),
+    }
 
 
 class RatingRow(NamedTuple):
@@ -9291,10 +9285,6 @@ class RatingRow(NamedTuple):
     file: InputFile
     place: JsonRow  # without its data
 
-    def show(self) -> str:
-        """Return what a message calls the answer: its ID, or else its question."""
-        return self.key[0][1]
-
 
 Raters: TypeAlias = Mapping[str, list[RatingRow]]  # by name, with what each said by one criterion
 
@@ -9310,14 +9300,6 @@ class RatedItem(NamedTuple):
     @property
     def known(self) -> list[float]:
         return [rating for rating in self.ratings if rating is not None]
-
-
-class Ratings(NamedTuple):
-    """What is in the files of judges, or of people."""
-
-    rows: list[RatingRow]
-    read: list[dict[str, Any]]  # how each file was read, as the results have it
-    undecided: list[str]  # files without a score that do not matter
 
 
 # -- The command
@@ -9352,18 +9334,23 @@ and system. Rows of several files by one judge are one rater's, and each repeat 
 
 def measure_agreement(options: AgreementOptions, console: Console) -> int:
     """Compare what judges, or judges and people, decided on the same answers."""
-    judges, people, unknown = read_ratings(options)
-    read = judges.read + people.read
-    for block in read:
-        console.note(f"{block['file']}: {block['ratings']:,} ratings, {block['form']}")
+    judged, labels, read, unknown = read_ratings(options, console)
+    comparisons = {}
+    for criterion in sorted({row.criterion for row in judged}):  # the rubric is first
+        judges = group_raters(judged, criterion)
+        people = group_raters(labels, criterion)
+        if len(judges) + len(people) > 1:
+            comparisons[criterion] = compare_raters(judges, people, max(0, options.samples))
+    advice = f"a judge has names such as {cut_text(judged[0].key[0][1])}" if judged else ""
+    if unknown and judged and not comparisons:
+        what = f"no rating is of an answer that a judge has: found {shorten_names(unknown)}"
+        raise UsageError(f"{options.human}: {what}; {advice}")
+    if not comparisons:
+        names = shorten_names(list(dict.fromkeys(row.rater for row in judged)))
+        raise UsageError(f"agreement needs two judges, or one and --human, got {names or 'none'}")
     if unknown:
         what = "ratings of items that no judge has, which do not count"
-        known = cut_text(judges.rows[0].show()) if judges.rows else ""
-        console.warn(WarningRecord(what, unknown, f"a judge has names such as {known}", options.human or ""))
-    undecided = judges.undecided + people.undecided
-    if undecided:
-        console.warn(WarningRecord("files without a score, ignored", undecided).describe())
-    comparisons = compare_by_criterion(judges.rows, people.rows, max(0, options.samples))
+        console.warn(WarningRecord(what, unknown, advice, options.human or ""))
     first, *others = comparisons
     document = {"program_version": VERSION, **comparisons[first], "read": read}
     if others:
@@ -9383,28 +9370,13 @@ def measure_agreement(options: AgreementOptions, console: Console) -> int:
     return decide_exit_code(is_written, not unrelated, not unknown)
 
 
-def compare_by_criterion(
-    judged: Sequence[RatingRow], labels: Sequence[RatingRow], n_shown: int
-) -> dict[str, dict[str, Any]]:
-    """Return comparisons by criterion. The first is the rubric, if there is one."""
-    comparisons = {}
-    n_raters = 0
-    for criterion in sorted({row.criterion for row in judged}):
-        judges = group_raters(judged, criterion)
-        people = group_raters(labels, criterion)
-        n_raters = len(judges) + len(people)
-        if n_raters > 1:
-            comparisons[criterion] = compare_raters(judges, people, n_shown)
-    if not comparisons:
-        raise UsageError(f"agreement needs two judges, or one and --human, got {n_raters}")
-    return comparisons
-
-
 # -- Reading files
 
 
-def read_ratings(options: AgreementOptions) -> tuple[Ratings, Ratings, list[str]]:
-    """Return what judges and people have said, and what people call answers that no judge has rated."""
+def read_ratings(
+    options: AgreementOptions, console: Console
+) -> tuple[list[RatingRow], list[RatingRow], list[dict[str, Any]], list[str]]:
+    """Return (ratings of judges, of people, how each file was read, what people call unknown answers)."""
     problems: Problems = []
     human = [options.human] if options.human else []
     paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
@@ -9414,34 +9386,36 @@ def read_ratings(options: AgreementOptions) -> tuple[Ratings, Ratings, list[str]
         inside = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
         files |= {Path(folder, name).as_posix(): os.path.dirname(name) for name in inside}
         if not inside:
-            problems.append(
-                Problem(folder, f"no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge")
-            )
+            text = f"no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge"
+            problems.append(Problem(folder, text))
     raters = options.columns.removeprefix("rater=").split(",") if options.columns else []
-    judges = read_rating_files(files, raters, problems, counts_all=options.all_decisions)
-    people = read_rating_files(dict.fromkeys(human), raters, problems, counts_all=True)
-    known, unknown = match_people(people.rows, judges.rows, problems)
+    judged, read = read_rating_files(files, raters, problems, counts_all=options.all_decisions)
+    people, read_people = read_rating_files(dict.fromkeys(human), raters, problems, counts_all=True)
+    labels, unknown = match_people(people, judged, problems)
     raise_problems(problems)
-    if os.path.realpath(options.out) in [
-        os.path.realpath(block["file"]) for block in judges.read + people.read
-    ]:
+    read += read_people
+    if os.path.realpath(options.out) in [os.path.realpath(block["file"]) for block in read]:
         raise UsageError(f"{options.out} is an input: name another file with --out")
-    return judges, people._replace(rows=known), unknown
+    for block in read:
+        console.note(f"{block['file']}: {block['ratings']:,} ratings, {block['form']}")
+    counted = {block["file"] for block in read}
+    undecided = [path for path in (*files, *human) if path not in counted]
+    if undecided:
+        console.warn(WarningRecord("files without a score, ignored", undecided).describe())
+    return judged, labels, read, unknown
 
 
 def read_rating_files(
     files: Mapping[str, str | None], raters: Sequence[str], problems: Problems, *, counts_all: bool
-) -> Ratings:
-    """Read files, with the subfolder of those that are in a folder of judges.
+) -> tuple[list[RatingRow], list[dict[str, Any]]]:
+    """Return what is in files, and how each was read; some have no score, and do not matter.
 
-    A file is of the judge that its name
-    has (JUDGE_SUFFIX), its subfolder or `judge_model`. Otherwise its name is the judge's; in a folder of
-    judges it does not count then.
+    A file is of the judge that its name has (JUDGE_SUFFIX), its subfolder in a folder of judges, or
+    `judge_model`. Otherwise its name is the judge's; in a folder of judges it does not count then.
     """
     names: dict[str, str] = {}  # of judges, by their form in the name of a file
     rows: list[RatingRow] = []
     read = []
-    undecided = []
     for path, subfolder in files.items():
         found: Problems = []
         file = read_file(path, found)
@@ -9463,7 +9437,6 @@ def read_rating_files(
         is_empty = not (n_ratings or found)
         is_ungraded = file.text.strip() == "{}"  # as the results of a submission may be
         if is_ungraded or (subfolder is not None and (is_empty or not judge)):
-            undecided.append(path)
             continue
         if is_empty:
             advice = "fill in score or correct, or name a column for each rater: --columns rater=NAME,NAME"
@@ -9471,14 +9444,16 @@ def read_rating_files(
         problems += found
         read.append({"file": path, "ratings": n_ratings, "form": form})
         rows += own
-    return Ratings(rows, read, undecided)
+    return rows, read
 
 
 def list_raw_ratings(
     file: FileData, raters: Sequence[str], problems: Problems
 ) -> tuple[str, str, list[JsonRow]]:
     """Return what a file is, the judge that it names, and a row for each rating."""
-    value = parse_value(dict[str, Any], file, []) or {}  # a list names no judge
+    value: Fields = {}
+    if file.text.lstrip().startswith("{"):  # a list names no judge
+        value = parse_value(dict[str, Any], file, []) or {}
     model = format_plain(value.get("judge_model")) or ""
     if value and all(isinstance(member, dict) for member in value.values() if member is not None):
         form = "results of a split"
@@ -9493,7 +9468,7 @@ def list_raw_ratings(
     else:
         form = "a row for each rating"
         rows = read_rows(file, problems)
-        names = {fold_name(name) for row in rows for name in row.data}
+        names = set(map(fold_name, set(flatten(row.data for row in rows))))
         if raters and (names.isdisjoint(LEVELS) or not names.isdisjoint(map(fold_name, raters))):
             form = f"a column for each rater: {', '.join(raters)}"
             table = rows
@@ -9501,8 +9476,10 @@ def list_raw_ratings(
             for rater in raters:
                 check_columns(table, {"rater": rater}, problems)
                 for row in table:
-                    own = {"rater": rater, "correct": None, "score": find_member(row.data, rater)}
-                    rows.append(row._replace(data=row.data | own))
+                    score = find_member(row.data, rater)
+                    if not is_missing(score):  # an empty cell is no rating
+                        own = {"rater": rater, "correct": None, "score": score}
+                        rows.append(row._replace(data=row.data | own))
     return form, cut_text(model.strip()), rows
 
 
@@ -9582,10 +9559,13 @@ def parse_rating(
     """
     fields: dict[str, str] = defaultdict(str)
     for name, column in columns.items():
-        value = find_member(raw.data, column)
-        if isinstance(value, list) and value and name in ("gold", "options"):
-            value = value[0]
-        fields[name] = "" if is_missing(value) else format_compact(value)
+        value = raw.data.get(column)
+        if name == "options" and isinstance(value, str):
+            value = parse_list_cell(name, value)
+        if name in ("gold", "options") and isinstance(value, list):
+            value = next(iter(value), None)
+        if not is_missing(value):
+            fields[name] = format_compact(value)
     names, texts = identify_answer(fields)
     if not names:
         found = shorten_names([name for name, value in raw.data.items() if not is_missing(value)])
@@ -9640,24 +9620,27 @@ def identify_answer(fields: Mapping[str, str]) -> tuple[list[Texts], Texts]:
 
 
 def match_people(
-    people: Iterable[RatingRow], judges: Iterable[RatingRow], problems: Problems
+    people: Sequence[RatingRow], judges: Iterable[RatingRow], problems: Problems
 ) -> tuple[list[RatingRow], list[str]]:
     """Return people's ratings of judged answers, with the answer's key, and what they call others."""
-    index: dict[tuple[str, Texts], dict[Texts, RatingRow]] = defaultdict(dict)
+    # All names of all answers would take longer than all else.
+    index: dict[tuple[str, Texts], dict[Texts, RatingRow]] = {(row.criterion, row.key): {} for row in people}
     for row in judges:
         for name in row.names:
-            index[row.criterion, name].setdefault(row.key, row)
+            if (row.criterion, name) in index:
+                index[row.criterion, name].setdefault(row.key, row)
     known = []
     unknown = []
     rated = set()
     for row in people:
-        found = index.get((row.criterion, row.key), {})
+        found = index[row.criterion, row.key]
+        title = row.key[0][1]  # the answer's ID, or else its question
         if row.value is None:
             known.append(row)  # it is only counted
         elif not found:
-            unknown.append(row.show())
+            unknown.append(title)
         elif len(found) > 1:
-            text = f"{row.show()} is the name of {len(found)} answers"
+            text = f"{title} is the name of {len(found)} answers"
             problems.append(row.place.report(f"{text}: name one by answer_id, or by system and question_id"))
         else:
             [answer] = found.values()
@@ -9666,7 +9649,7 @@ def match_people(
                 problems.append(row.place.report(text))
             rating = (row.rater, row.criterion, row.source, row.key)
             if rating in rated and row.key[0][0] != "input":  # equal texts may be there twice
-                problems.append(row.place.report(f"a second rating of {row.show()} by {row.rater}"))
+                problems.append(row.place.report(f"a second rating of {title} by {row.rater}"))
             rated.add(rating)
             known.append(row._replace(key=answer.key, texts=answer.texts, document=answer.document))
     return known, unknown
@@ -9713,8 +9696,12 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, An
     if len(by_source) > 1:
         sources = {source: measure_group(names, own, kind) for source, own in by_source.items()}
     apart = [item for item in items if len(set(item.known)) > 1]
-    apart.sort(key=lambda item: statistics.pvariance(item.known), reverse=True)  # the most evenly split first
-    apart.sort(key=lambda item: max(item.known) - min(item.known), reverse=True)
+    measure_variance = functools.cache(statistics.pvariance)  # exact, therefore slow
+    # The widest come first, and of these the most evenly split.
+    apart.sort(
+        key=lambda item: (max(item.known) - min(item.known), measure_variance(tuple(item.known))),
+        reverse=True,
+    )
     disagreements = []
     for item in apart[:n_shown]:
         given = [index for index, rating in enumerate(item.ratings) if rating is not None]
@@ -9827,11 +9814,11 @@ def compare_with(
     row: dict[str, Any] = {"items": 0, "ratings": 0, "questions": 0, "contradicted": 0}
     for item in items:
         n_rated = len(rated)
-        for pair in itertools.product([judge], others):
-            ratings = [item.ratings[rater] for rater in pair]
+        for other in others:
+            ratings = [item.ratings[judge], item.ratings[other]]
             if None not in ratings:
                 rated.append(item._replace(ratings=ratings))
-            elif all(item.ratings[rater] is not None or item.contradicted[rater] for rater in pair):
+            elif all(item.ratings[n] is not None or item.contradicted[n] for n in (judge, other)):
                 row["contradicted"] += 1
         row["items"] += len(rated) > n_rated
     clusters = [item.cluster for item in rated]
@@ -9867,7 +9854,7 @@ def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
         compared.append(build_means_row({"judge": judge, "with": name, **row}))
     votes = []
     for vote in ("majority", "unanimous") if n > 1 else ():
-        row = compare_vote(of_people, known, kind, is_majority=vote == "majority")
+        row = compare_vote(vote, of_people, known, kind)
         votes.append(build_means_row({"judge": vote, "with": name, **row}))
     block = {
         **describe_rater(name, list(flatten(people.values()))),
@@ -9881,12 +9868,11 @@ def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
     return block
 
 
-def compare_vote(
-    people: range, items: Iterable[RatedItem], kind: str, *, is_majority: bool
-) -> dict[str, Any]:
+def compare_vote(vote: str, people: range, items: Iterable[RatedItem], kind: str) -> dict[str, Any]:
     """Compare the vote on each item with people: of more than half of two judges or more, or of all."""
     voted = []
     left_out = {"left_out": 0, "fewer_judges": 0}
+    is_majority = vote == "majority"
     for item in items:
         given = [rating for rating in item.ratings[: people.start] if rating is not None]
         [(winner, count)] = Counter(given).most_common(1) or [(0.0, 0)]
@@ -9928,11 +9914,10 @@ def measure_people(
         gap = Mean(math.fsum(gaps) / len(gaps), interval, len(gaps))
     raters = list(zip(*(item.ratings for item in items), strict=True))
     of_people = raters[people.start :]
+    alpha = krippendorff_alpha([raters[judge], *of_people], LEVELS[kind][1]) if gaps else None
     common = labels.most_common(1)
     return {
-        "krippendorff_alpha": krippendorff_alpha([raters[judge], *of_people], LEVELS[kind][1])
-        if gaps
-        else None,
+        "krippendorff_alpha": alpha,
         "raters": sum(set(ratings) != {None} for ratings in of_people),
         "most_common_label": common[0][0] if common else None,
         "most_common_label_share": common[0][1] / labels.total() if common else None,
@@ -9962,11 +9947,18 @@ def list_agreement_parts(comparisons: Mapping[str, dict[str, Any]], *, is_page: 
         for source, group in block["sources"].items():
             if group["items_of_several"]:
                 parts.append(build_group_part(f"Source: {source}", group))
-        if "people" in block:
+        people = block.get("people", {})
+        if people:
             is_grade = block["clusters"] == "documents" and not criterion
-            parts.append(build_people_part(block["people"], suffix, is_grade=is_grade))
-        if "among_people" in block.get("people", {}):
-            parts.append(build_group_part("People among themselves", block["people"]["among_people"]))
+            lines = [f"Of {people['items']} items {people['items_without_judge']} have no judge's decision."]
+            for row in people["judges"]:
+                lines += prefix_lines(row["judge"], describe_reliability(row, is_grade=is_grade))
+            pairs = [(row["judge"], row) for row in (*people["judges"], *people["votes"])]
+            counts = ("items", "ratings", "too_kind", "too_strict")
+            title = f"Compared with people: {people['judge']}{suffix}"
+            parts.append(build_pairs_part(title, "Judge", counts, pairs, lines))
+        if "among_people" in people:
+            parts.append(build_group_part("People among themselves", people["among_people"]))
         lines = [describe_disagreement(row, is_page=is_page) for row in block["disagreements"]]
         title = f"Disagreements: {len(lines)} of {block['items_apart']}, the widest first{suffix}"
         parts.append(Part(title, lines=lines))
@@ -9983,16 +9975,6 @@ def build_group_part(title: str, group: Mapping[str, Any]) -> Part:
         f"Krippendorff's {group['alpha_level']} alpha {of_several}: {alpha}",
     ]
     return build_pairs_part(title, "Pair", ("items",), pairs, lines)
-
-
-def build_people_part(people: Mapping[str, Any], suffix: str, *, is_grade: bool) -> Part:
-    lines = [f"Of {people['items']} items {people['items_without_judge']} have no judge's decision."]
-    for row in people["judges"]:
-        lines += prefix_lines(row["judge"], describe_reliability(row, is_grade=is_grade))
-    pairs = [(row["judge"], row) for row in (*people["judges"], *people["votes"])]
-    counts = ("items", "ratings", "too_kind", "too_strict")
-    title = f"Compared with people: {people['judge']}{suffix}"
-    return build_pairs_part(title, "Judge", counts, pairs, lines)
 
 
 def describe_reliability(row: Mapping[str, Any], *, is_grade: bool) -> list[str]:
@@ -10084,11 +10066,6 @@ SUMMARY_MEASURES = (
 )
 
 
-def parse_indices(text: str) -> list[int]:
-    form = parse_form(r"\s*[0-9]+\s*(,\s*[0-9]+\s*)*", "whole numbers, such as 0,2,4", text)
-    return [int(number) for number in form.split(",")]
-
-
 class SummaryOptions(JudgeOptions):
     group = "summaries"
     epilog = """\
@@ -10100,7 +10077,12 @@ title (the query), t1, t2, response1, response2, favor_ids, against_ids."""
 
     summary_file: Sequence[str] | None = option(None, "a file; repeatable", action="append", metavar="FILE")
     limit: int | None = option(None, "judge the first N of each file", metavar="N")
-    indices: Sequence[int] | None = option(None, "judge these, from 0", type=parse_indices, metavar="N,N")
+    indices: str | None = option(
+        None,
+        "judge these, from 0",
+        type=functools.partial(parse_form, r"\s*\d{1,9}\s*(,\s*\d{1,9}\s*)*", "whole numbers, such as 0,2,4"),
+        metavar="N,N",
+    )
     output_dir: str = option(
         "results/evaluation", "for results and journal (default: results/evaluation)", metavar="DIR"
     )
@@ -10153,7 +10135,7 @@ def judge_summaries(options: SummaryOptions, console: Console) -> int:
 
 
 def read_summary_files(options: SummaryOptions) -> list[SummaryFile]:
-    """Read summaries, gold summaries and web documents. Raises InputError, or UsageError."""
+    """Read summaries, and the gold summaries and web documents of their queries."""
     problems: Problems = []
     patterns = ("results/offline-summaries-JSON-enforced/*.json", "results/merged-summaries/*.json")
     paths = list_paths(options.summary_file or filter(glob.glob, patterns))
@@ -10238,8 +10220,10 @@ def read_summaries(
         source, web = read_web_documents(k, problems)
         sources.append(source)
     rows = list(parse_rows(Summary, file, problems).values())
-    indices = range(len(rows)) if options.indices is None else dict.fromkeys(options.indices)
-    chosen = [rows[index] for index in indices if index < len(rows)][: options.limit]
+    if options.indices:
+        positions = dict.fromkeys(map(int, options.indices.split(",")))
+        rows = [rows[position] for position in positions if position < len(rows)]
+    chosen = rows[: options.limit]
     cases: defaultdict[str, list[str]] = defaultdict(list)
     answers = []
     for row in chosen:
@@ -10270,9 +10254,8 @@ def write_gold_summary(gold: GoldSummary) -> str:
     claims = []
     sides = [(gold.t1, gold.response1, gold.favor_ids), (gold.t2, gold.response2, gold.against_ids)]
     for claim, arguments, ids in sides:
-        documents = [ids] * len(arguments)
-        if len(ids) == len(arguments):
-            documents = [[doc_id] for doc_id in ids]
+        is_one_each = len(ids) == len(arguments)
+        documents = [[doc_id] for doc_id in ids] if is_one_each else itertools.repeat(ids)
         claims.append(Claim(claim, list(map(Perspective, arguments, documents))))
     return write_claims(claims)
 
@@ -10392,8 +10375,8 @@ def measure_spread(column: Sequence[float | None], clusters: Clusters = None) ->
     sample = make_sample(np.array(column, np.float64), clusters)  # None becomes NaN: left out
     interval = bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
     low, high = interval or (None, None)
-    spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"], "ci_95_lower": low}
-    spread["ci_95_upper"] = high
+    spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"]}
+    spread |= {"ci_95_lower": low, "ci_95_upper": high}
     if interval is None:
         spread["ci_95_reason"] = f"fewer than {MIN_CLUSTERS} queries"
     return spread
@@ -10471,11 +10454,10 @@ def measure_web(output_dir: str, console: Console) -> int:
     metrics = {}
     rows: list[list[Cell]] = []
     for k in WEB_DEPTHS:
-        web_path, merged_path = WEB_FILE.format(k=k), MERGED_FILE.format(k=k)
-        if os.path.lexists(web_path) or os.path.lexists(merged_path):
-            files = read_file(web_path, problems), read_file(merged_path, problems)
-            spreads = measure_web_files(k, *files, problems)
-            metrics[str(k)] = spreads
+        paths = [WEB_FILE.format(k=k), MERGED_FILE.format(k=k)]
+        if any(map(os.path.lexists, paths)):
+            web, merged = (read_file(path, problems) for path in paths)
+            metrics[str(k)] = spreads = measure_web_files(k, web, merged, problems)
             rows.append([k, *[build_spread_cell(spread, 3) for spread in spreads.values()]])
     raise_problems(problems)
     if not metrics:
@@ -10786,8 +10768,7 @@ def draft_questions(options: DraftOptions, console: Console) -> int:
     """Draft gold questions from the documents of the corpus. A person must review them."""
     if os.path.lexists(options.out) and not options.overwrite:
         raise UsageError(f"{options.out} exists: --overwrite replaces it")
-    documents, left_out = read_draft_documents(options)
-    console.warn(*left_out)
+    documents = read_draft_documents(options, console)
     requests: list[Request] = []
     count = options.per_document
     for doc_id, sentences in documents.items():
@@ -10813,8 +10794,8 @@ def draft_questions(options: DraftOptions, console: Console) -> int:
     return decide_exit_code(is_written, session.is_complete, bool(drafts), not failures)
 
 
-def read_draft_documents(options: DraftOptions) -> tuple[dict[str, Sentences], list[str]]:
-    """Return the documents to draft on, and in words which are left out. Raises UsageError if all are."""
+def read_draft_documents(options: DraftOptions, console: Console) -> dict[str, Sentences]:
+    """Return the documents to draft on, and warn of those that are left out. Raises UsageError if all are."""
     problems: Problems = []
     corpus = read_corpus(options.documents, problems)
     raise_problems(problems)
@@ -10828,7 +10809,9 @@ def read_draft_documents(options: DraftOptions) -> tuple[dict[str, Sentences], l
     text = f"{CORPUS_DIR}: {what}: {shorten_names(left_out)}"
     if not documents:
         raise UsageError(text)
-    return documents, [text] if left_out else []
+    if left_out:
+        console.warn(text)
+    return documents
 
 
 def collect_drafts(
