@@ -1011,7 +1011,8 @@ def decode_json(kind: type[T], data: bytes) -> T:
     """Decode JSON. Null and NaN count as missing. Raises one of JSON_ERRORS."""
     with suppress(msgspec.DecodeError):
         return msgspec.json.decode(data, type=kind)
-    return convert_value(kind, drop_nulls(json.loads(data, parse_constant=lambda _: None)))
+    value = json.loads(data.decode("utf-8-sig"), parse_constant=lambda _: None)
+    return convert_value(kind, value)
 
 
 def convert_value(kind: type[T], value: Any) -> T:
@@ -1043,7 +1044,8 @@ def describe_fault(error: Exception, row: JsonRow) -> Problem:
             message = "JSON is cut off" if text else "the file is empty"
         line = max(row.line, 1) + text.count("\n", 0, error.pos)
         return row._replace(line=line).report(message)
-    return row.report(f"cannot be read as JSON: {error}")
+    is_number = isinstance(error, ValueError | OverflowError)
+    return row.report("a number has too many digits" if is_number else f"cannot be read as JSON: {error}")
 
 
 def find_repeated(names: Iterable[str]) -> list[str]:
@@ -1109,15 +1111,15 @@ def find_member(value: Any, path: str) -> Any:
     A member whose name is the whole path counts first: "a.b" before "b" in "a".
     """
     first, _, rest = path.partition(".")
-    if isinstance(value, dict):
-        if path in value:
-            return value[path]
-        folded = {fold_name(name): member for name, member in value.items()}
-        whole = folded.get(fold_name(path))
-        return find_member(folded.get(fold_name(first)), rest) if rest and whole is None else whole
-    if isinstance(value, list) and first.isdecimal() and int(first) < len(value):
-        return find_member(value[int(first)], rest) if rest else value[int(first)]
-    return None
+    if isinstance(value, list):
+        value = {str(position): member for position, member in enumerate(value)}
+    if not isinstance(value, dict):
+        return None
+    if path in value:
+        return value[path]
+    folded = {fold_name(name): member for name, member in value.items()}
+    whole = folded.get(fold_name(path))
+    return find_member(folded.get(fold_name(first)), rest) if rest and whole is None else whole
 
 
 def check_columns(rows: Sequence[JsonRow], columns: Columns, problems: Problems) -> None:
@@ -4815,6 +4817,7 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
     """Return the files that could be written, and whether that is all. Raises an error if it is none."""
     written = []
     errors: list[OSError | UsageError] = []
+    messages = []
     for file in files:
         try:
             Path(file.path).parent.mkdir(parents=True, exist_ok=True)
@@ -4822,9 +4825,11 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
             written.append(file)
         except (OSError, UsageError) as error:
             errors.append(error)
-            console.error(f"error: {file.path} is not written: {getattr(error, 'strerror', '') or error}")
+            messages.append(f"error: {file.path} is not written: {getattr(error, 'strerror', '') or error}")
     if errors and not written:
-        raise errors[0]
+        console.error(*messages[:-1])
+        raise errors[-1]  # which is reported by `main`
+    console.error(*messages)
     if errors:
         console.error(f"Written are {shorten_names([file.path for file in written])}")
     return written, not errors
@@ -8432,7 +8437,7 @@ def parse_column(text: str) -> tuple[str, str]:
     field, _, path = text.partition("=")
     if field not in COLUMN_FIELDS or not path:
         known = f"{', '.join(COLUMN_FIELDS)}{suggest(field, COLUMN_FIELDS)}"
-        raise argparse.ArgumentTypeError(f"expected FIELD=NAME, of {known}")
+        raise argparse.ArgumentTypeError(f"expected FIELD=PATH, got {cut_text(text)!r}; fields: {known}")
     return field, path
 
 
@@ -8461,7 +8466,7 @@ class AnswerOptions(JudgeOptions, GateOptions):
         "--columns",
         nargs="+",
         type=parse_column,
-        metavar="FIELD=NAME",
+        metavar="FIELD=PATH",
     )
     given_methods: Sequence[str] | None = option(None, "as below", "--method", nargs="+", choices=METHODS)
     criteria: Sequence[CriterionValue] = option(
@@ -8859,7 +8864,7 @@ def read_answer_file(
     columns = choose_columns(Item, rows, given, own_problems, needs_gold=needs_gold)
     if file.data is not None and not own_problems:
         own_problems += find_lacking_columns(file, rows, columns, needs_gold=needs_gold)
-    graded = []
+    by_system: dict[str, list[JsonRow]] = defaultdict(list)
     ungraded: dict[str, list[str]] = defaultdict(list)  # the places of other rows, by reason
     for row in rows:
         fields = name_fields(Item, row.data, columns)
@@ -8868,21 +8873,18 @@ def read_answer_file(
         elif "system" in columns and "system" not in fields:
             ungraded["no system"].append(row.place)
         else:
-            graded.append(row._replace(data=fields))
-    by_system: dict[str, list[ItemAnswer]] = defaultdict(list)
-    for item in parse_items(graded, own_problems):
-        by_system[item.system].append(build_item_answer(item))
-    if ungraded and not (graded or own_problems):
+            by_system[format_compact(fields.get("system"))].append(row._replace(data=fields))
+    if ungraded and not (by_system or own_problems):
         own_problems.append(Problem(file.name, f"no row can be graded: {', '.join(ungraded)}", 1))
-    for answers in by_system.values():
+    reading = {"file": file.name, "rows": len(rows), "columns": columns, "not_graded": ungraded}
+    systems = []
+    for system, own_rows in by_system.items():
+        # Rows without an ID are numbered within their system, so that a question has the same in each
+        answers = list(map(build_item_answer, parse_items(own_rows, own_problems)))
         repeated = find_repeated(list_ids(answers))
         if repeated:
             advice = "where the file has several systems, name their column with --columns system="
             own_problems.append(Problem(file.name, f"IDs repeat: {shorten_names(repeated)}: {advice}", 1))
-    problems += own_problems
-    reading = {"file": file.name, "rows": len(rows), "columns": columns, "not_graded": ungraded}
-    systems = []
-    for system, answers in by_system.items():
         part = system if len(by_system) > 1 else ""
         warnings = [WarningRecord(f"{reason}, not graded", places) for reason, places in ungraded.items()]
         models = sorted(filter(None, {format_compact(answer.item.model) for answer in answers}))
@@ -8891,6 +8893,7 @@ def read_answer_file(
             warnings.append(WarningRecord("models that are graded as one system", models, advice))
         warnings = list_warnings(file.name, warnings)
         systems.append(AnswerSystem(part or name, file.source, answers, warnings, part=part, reading=reading))
+    problems += own_problems
     return systems
 
 
