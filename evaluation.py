@@ -8286,6 +8286,12 @@ class Method(NamedTuple):
     needs_similarity: bool = False
 
 
+SEMANTIC = Method(
+    "1 if the similarity reaches --threshold (sentence-transformers)",
+    lambda answer, _, threshold: float(answer.similarity >= threshold),
+    decides=True,
+    needs_similarity=True,
+)
 METHODS: Mapping[str, Method] = {
     "exact": Method(
         "1 if the answer is a gold answer, but for case, punctuation and articles", score_exact, decides=True
@@ -8301,17 +8307,9 @@ METHODS: Mapping[str, Method] = {
         lambda answer, *_: answer.similarity,
         needs_similarity=True,
     ),
-    "semantic_fixed": Method(
-        "1 if the similarity reaches --threshold (sentence-transformers)",
-        lambda answer, _, threshold: float(answer.similarity >= threshold),
-        decides=True,
-        needs_similarity=True,
-    ),
-    "semantic_dynamic": Method(
-        "1 if it reaches the one that agrees best with people (sentence-transformers)",
-        lambda answer, _, threshold: float(answer.similarity >= threshold),
-        decides=True,
-        needs_similarity=True,
+    "semantic_fixed": SEMANTIC,
+    "semantic_dynamic": SEMANTIC._replace(
+        explanation="1 if it reaches the one that agrees best with people (sentence-transformers)"
     ),
     "llm_judge": Method("the judge's score by --protocol, from 0 to 1; the mean is of the judged answers"),
     "hybrid": Method(
@@ -8326,58 +8324,43 @@ OPTIONAL_MEASURES += [
 ]
 
 
-def measure_item(item: Item, has_sources: bool) -> dict[str, float]:
-    scores: dict[str, float | None] = {name: getattr(item, name) for name in AMOUNTS}
-    scores[FAITHFULNESS] = measure_faithfulness(item.prediction, item.context)
-    if item.expected_sources and has_sources:
-        scores["context_recall"] = cover_at_k(item.sources, item.expected_sources)
-        scores["context_precision"] = citation_scores(item.expected_sources, item.sources).precision
-    return {name: score for name, score in scores.items() if score is not None}
-
-
-def compute_similarities(items: Sequence[Item], model: Any) -> list[float]:
-    """Return the cosine of each answer and its best gold answer, at least 0; 0 for a blank one."""
-    written = [item for item in items if not is_blank(item.prediction)]
-    if not written:
-        return [0.0] * len(items)
-    texts = dict.fromkeys(flatten((item.prediction, *item.accepted) for item in written))
-    matrix = np.asarray(model.encode([*texts], show_progress_bar=False), np.float64)
-    norms = np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-    vectors = dict(zip(texts, matrix / norms, strict=True))
-    similarities = []
-    for item in items:
-        cosines = np.zeros(1)
-        if not is_blank(item.prediction):
-            cosines = np.array([vectors[text] for text in item.accepted]) @ vectors[item.prediction]
-        similarities.append(float(np.clip(cosines.max(), 0.0, 1.0)))
-    return similarities
-
-
-def load_embedding_model(name: str, needed_by: str) -> Any:
+def add_similarities(answers: Iterable[ItemAnswer], name: str, needed_by: str) -> None:
+    """Set the cosine of each answer and its best gold answer, at least 0; a blank one has 0."""
     package = import_optional("sentence_transformers", needed_by)
     try:  # no download: without a network the attempts take more than a minute
-        return package.SentenceTransformer(name, local_files_only=True)
+        model = package.SentenceTransformer(name, local_files_only=True)
     except Exception as error:  # the package raises many types
         reason = cut_text((str(error).strip() or type(error).__name__).splitlines()[0])
         advice = f"name its folder, or download it once: SentenceTransformer({name!r}) in Python"
         raise UsageError(f"the embedding model {name} is not on this machine ({reason}); {advice}") from None
+    written = [answer for answer in answers if not is_blank(answer.item.prediction)]
+    if not written:
+        return
+    texts = dict.fromkeys(flatten((answer.item.prediction, *answer.item.accepted) for answer in written))
+    matrix = np.asarray(model.encode([*texts], show_progress_bar=False), np.float64)
+    norms = np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    vectors = dict(zip(texts, matrix / norms, strict=True))
+    for answer in written:
+        gold = np.array([vectors[text] for text in answer.item.accepted])
+        cosines = gold @ vectors[answer.item.prediction]
+        answer.similarity = float(np.clip(cosines.max(), 0.0, 1.0))
 
 
-def choose_threshold(answers: Sequence[ItemAnswer]) -> tuple[dict[str, Any], set[int]]:
+def choose_threshold(answers: Sequence[ItemAnswer]) -> dict[str, Any]:
     """Choose the best of SEMANTIC_THRESHOLDS for all files on half of their questions.
 
     A hash chooses the half: of the questions with answers that a person judged or, without any, of all. Of
-    equally good thresholds the lowest counts. Returns it with its figures on the other questions, and the
-    positions of the answers that it was chosen on.
+    equally good thresholds the lowest counts. Returns it with its figures on the other questions, and marks
+    the answers that it was chosen on.
     """
-    labelled = [place for place, answer in enumerate(answers) if answer.item.label is not None]
-    candidates = labelled or range(len(answers))
-    topics = [answer.item.question or answer.item.id for answer in answers]
-    ordered = sorted({topics[place] for place in candidates}, key=hash_json)
+    labelled = [answer for answer in answers if answer.item.label is not None]
+    candidates = labelled or answers
+    ordered = sorted({answer.item.question or answer.id for answer in candidates}, key=hash_json)
     chosen = set(ordered[: math.ceil(len(ordered) / 2)])
-    places = {place for place in candidates if topics[place] in chosen}
-    tuned = [answers[place] for place in sorted(places)]
-    others = [answers[place] for place in labelled if place not in places]
+    for answer in candidates:
+        answer.is_tuned = (answer.item.question or answer.id) in chosen
+    tuned = [answer for answer in candidates if answer.is_tuned]
+    others = [answer for answer in labelled if not answer.is_tuned]
     figure = "f1" if any(answer.item.label for answer in tuned) else "accuracy"
     tried = {threshold: try_threshold(threshold, tuned) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: tried[threshold][figure] or 0.0)
@@ -8394,7 +8377,7 @@ def choose_threshold(answers: Sequence[ItemAnswer]) -> tuple[dict[str, Any], set
         tuning["figures_reason"] = reason
     elif not others:
         tuning["figures_reason"] = "no other rows"
-    return tuning, places
+    return tuning
 
 
 def try_threshold(threshold: float, answers: Sequence[ItemAnswer]) -> dict[str, float | None]:
@@ -8518,7 +8501,7 @@ class AnswerInputs(NamedTuple):
     setup: Mapping[str, Any]  # what scores rest on
     paths: Mapping[str, str]  # system -> its results file
     stem: str  # of the names of reports
-    notes: Sequence[str]  # how the files were read
+    readings: Mapping[str, Mapping[str, Any]]  # how each file was read, as results have it
     is_complete: bool  # whether every row is graded
     runs: Mapping[str, EarlierRun]
 
@@ -8542,7 +8525,7 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
     study = inputs.study
     is_all_judged = bool(options.criteria) and not options.methods
     assignment = Assignment(functools.partial(list_requests, study), options, is_all_judged)
-    console.note(*inputs.notes)
+    console.note(*map(describe_reading, inputs.readings.values()))
     console.warn(*list_input_warnings(study.systems))
     if study.criteria:
         answers = flatten(system.answers for system in study.systems)
@@ -8593,12 +8576,12 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
     stem = next(iter(paths.values())).removesuffix(".json")
     if len(paths) > 1:
         stem = Path(options.out or "", f"answers{suffix}").as_posix()
-    notes = list(dict.fromkeys(describe_reading(system) for system in systems if system.reading))
+    readings = {system.file.file: system.reading for system in systems if system.reading}
     setup = build_setup(options, criteria, model, systems)
     # Of many systems the best by the first method are judged.
     usual = "exact" if options.judge_top else ""
     ranker = next(iter(options.unjudged), "similarity" if protocol.name == "hybrid" else usual)
-    systems, tuning = score_without_judge(systems, options, ranker)
+    tuning = score_without_judge(systems, options, ranker)
     asked: list[str] = []
     choice = ""
     if criteria:
@@ -8621,8 +8604,8 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
         setup=setup,
         paths=paths,
         stem=stem,
-        notes=notes,
-        is_complete=not any(system.reading.get("not_graded") for system in systems),
+        readings=readings,
+        is_complete=not any(reading["not_graded"] for reading in readings.values()),
         runs=runs,
     )
 
@@ -8686,8 +8669,11 @@ def choose_criteria(options: AnswerOptions, problems: Problems) -> tuple[Criteri
     optional = [measure.name for measure in OPTIONAL_MEASURES]
     taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS, *optional}
     check_measure_names(options.functions, taken)
-    own = read_own_criteria(options.criteria, "", taken.union(options.functions), problems)
-    return protocol, [*([protocol] if judged else []), *map(build_item_criterion, own)]
+    criteria = [protocol] if judged else []
+    for own in read_own_criteria(options.criteria, "", taken.union(options.functions), problems):
+        measure = build_own_measure(own, own.name)
+        criteria.append(msgspec.structs.replace(build_own_criterion(own), measure=measure, unit=1.0))
+    return protocol, criteria
 
 
 def build_protocol(name: str, options: AnswerOptions) -> Criterion:
@@ -8717,49 +8703,32 @@ def build_protocol(name: str, options: AnswerOptions) -> Criterion:
     )
 
 
-def build_item_criterion(own: OwnCriterion) -> Criterion:
-    measure = build_own_measure(own, own.name)
-    prompt = name_own_prompt(own)
-    return Criterion(
-        name=own.name,
-        measure=measure,
-        prompt=prompt,
-        prefix=f"{own.name}: ",
-        own=own,
-        prepare=lambda answer: prepare_own(own, answer.texts),
-        unit=PROMPTS[prompt].top / measure.highest,
-    )
-
-
 def score_without_judge(
-    systems: Iterable[AnswerSystem], options: AnswerOptions, ranker: str
-) -> tuple[list[AnswerSystem], Mapping[str, Any]]:
-    """Return the systems with all scores that need no judge, and the threshold if one was chosen for them."""
+    systems: Sequence[AnswerSystem], options: AnswerOptions, ranker: str
+) -> Mapping[str, Any]:
+    """Set all scores that need no judge. Return how the threshold of semantic_dynamic was chosen."""
     answers = list(flatten(system.answers for system in systems))
     similar = [name for name in options.methods if METHODS[name].needs_similarity]
     if similar:
-        model = load_embedding_model(options.embedding_model, f"--method {similar[0]}")
-        similarities = compute_similarities([answer.item for answer in answers], model)
-        pairs = zip(answers, similarities, strict=True)
-        answers = [msgspec.structs.replace(answer, similarity=similarity) for answer, similarity in pairs]
-    tuning, tuned = choose_threshold(answers) if "semantic_dynamic" in options.methods else ({}, set())
+        add_similarities(answers, options.embedding_model, f"--method {similar[0]}")
+    tuning = choose_threshold(answers) if "semantic_dynamic" in options.methods else {}
     threshold = {"semantic_fixed": options.threshold, "semantic_dynamic": tuning.get("threshold", 0.0)}
     methods = {name: METHODS[name].score for name in (*options.unjudged, ranker) if name}
-    places = itertools.count()
-    scored = []
     for system in systems:
         has_sources = any(answer.item.sources for answer in system.answers)  # else recall is not measured
-        own = []
-        for place in itertools.islice(places, len(system.answers)):
-            answer = answers[place]
-            scores = measure_item(answer.item, has_sources)
+        for answer in system.answers:
+            item = answer.item
+            scores: dict[str, float | None] = {name: getattr(item, name) for name in AMOUNTS}
+            scores[FAITHFULNESS] = measure_faithfulness(item.prediction, item.context)
+            if item.expected_sources and has_sources:
+                scores["context_recall"] = cover_at_k(item.sources, item.expected_sources)
+                scores["context_precision"] = citation_scores(item.expected_sources, item.sources).precision
             for name, score in methods.items():
                 if score:
                     scores[name] = score(answer, options.normalize, threshold.get(name, 0.0))
-            own.append(msgspec.structs.replace(answer, scores=scores, is_tuned=place in tuned))
-        add_function_scores(system.name, own, options.functions)
-        scored.append(msgspec.structs.replace(system, answers=own))
-    return scored, tuning
+            answer.scores = {name: value for name, value in scores.items() if value is not None}
+        add_function_scores(system.name, system.answers, options.functions)
+    return tuning
 
 
 def choose_asked(
@@ -8794,14 +8763,14 @@ class AnswerSystem(System[ItemAnswer]):
     reading: Mapping[str, Any] = {}  # how the file was read, as results have it; empty for a split
 
 
-def describe_reading(system: AnswerSystem) -> str:
-    """Return how the file was read: the columns of answers, and those by another name."""
+def describe_reading(reading: Mapping[str, Any]) -> str:
+    """Return how a file was read: the columns of answers, and those by another name."""
     columns = []
-    for field, column in system.reading["columns"].items():
+    for field, column in reading["columns"].items():
         if field in ("question", "gold", "prediction", "system") or column != field:
             columns.append(f"{field}: {column}")
-    n_rows = system.reading["rows"]
-    return f"{system.file.file}: {n_rows:,} row{'s' if n_rows != 1 else ''}; {', '.join(columns)}"
+    n_rows = reading["rows"]
+    return f"{reading['file']}: {n_rows:,} row{'s' if n_rows != 1 else ''}; {', '.join(columns)}"
 
 
 def read_answer_files(options: AnswerOptions, problems: Problems) -> list[AnswerSystem]:
@@ -9035,9 +9004,8 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
         results["flagged"] = list_ids(system.flagged)
     if system.title in graded.changes_since:
         results["baseline"] = graded.changes_since[system.title].build_block()
-    reading = cast("AnswerSystem", system).reading
-    if reading:
-        results["read"] = reading
+    if system.file.file in inputs.readings:
+        results["read"] = inputs.readings[system.file.file]
     results["warnings"] = describe_warnings([*system.warnings, *list_answer_warnings(graded, system)])
     results["detailed_results"] = rows
     results["comparison"] = list_differences(graded.differences, system.title)
