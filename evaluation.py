@@ -341,8 +341,7 @@ class Rubric(Record):
 
     @property
     def levels(self) -> dict[str, str]:
-        texts = zip(RUBRIC_LEVELS, self.level_texts, strict=True)
-        return {level: text for level, text in texts if text.strip()}
+        return {level: self.scale[level] for level in RUBRIC_LEVELS if self.scale.get(level, "").strip()}
 
     @property
     def texts(self) -> dict[str, str]:
@@ -640,13 +639,16 @@ class Claim(Record):
     perspectives: list[Perspective]
 
 
-class Summary(Record):
+class Identified(Record):
     id: Scalar
-    query: NonBlank
-    claims: list[Claim] = msgspec.field(name="summary")
 
     def __post_init__(self) -> None:
         [self.id] = convert_texts("id", [self.id])
+
+
+class Summary(Identified):
+    query: NonBlank
+    claims: list[Claim] = msgspec.field(name="summary")
 
 
 class GoldSummary(Record, kw_only=True):
@@ -667,12 +669,8 @@ class GoldSummary(Record, kw_only=True):
         self.against_ids = convert_texts("against_ids", self.against_ids)
 
 
-class MergedDocument(Record):
-    id: Scalar
+class MergedDocument(Identified):
     content: str = ""
-
-    def __post_init__(self) -> None:
-        [self.id] = convert_texts("id", [self.id])
 
     @property
     def is_from_web(self) -> bool:
@@ -825,7 +823,14 @@ def read_file(path: str, problems: Problems, pattern: str = "", max_bytes: int =
         source = InputFile(path, hashlib.sha256(data).hexdigest())
         return FileData(source, data.removeprefix(b"\xef\xbb\xbf"))
     except FileNotFoundError:
-        problems.append(Problem(path, explain_not_found(path, pattern)))
+        folder, name = os.path.split(os.path.abspath(path))
+        text = "file not found" if os.path.dirname(path) else f"file not found in {folder}"
+        if pattern:
+            text += f": expected {pattern}"
+        with suppress(OSError):  # the folder may not be there, or may not be listed
+            similar = difflib.get_close_matches(name, sorted(os.listdir(folder)))
+            text += f"; found {', '.join(similar)}" if similar else ""
+        problems.append(Problem(path, text))
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
         text = f"not UTF-8: byte 0x{data[error.start]:02x}; save as UTF-8, a spreadsheet as CSV UTF-8"
@@ -840,21 +845,6 @@ def check_regular(path: str) -> None:
     """Raise OSError for a directory, and for a FIFO, socket or device, whose opening may block."""
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(errno.EINVAL, "a directory" if os.path.isdir(path) else "not a file", path)
-
-
-def explain_not_found(path: str, pattern: str) -> str:
-    """Return where a file was looked for, and what is there instead."""
-    folder, name = os.path.split(os.path.abspath(path))
-    problem = "file not found"
-    if not os.path.dirname(path):
-        problem += f" in {folder}"
-    if pattern:
-        problem += f": expected {pattern}"
-    with suppress(OSError):  # the folder may not be there, or may not be listed
-        similar = difflib.get_close_matches(name, sorted(os.listdir(folder)))
-        if similar:
-            problem += f"; found {', '.join(similar)}"
-    return problem
 
 
 def shorten_problems(problems: Iterable[Problem]) -> list[str]:
@@ -913,10 +903,6 @@ class JsonRow(NamedTuple):
 
     def report(self, text: str) -> Problem:
         return Problem(self.file, text, self.line, self.key)
-
-    @property
-    def place(self) -> str:
-        return self.key or f"line {self.line}"
 
 
 def parse_value(kind: type[T], file: FileData, problems: Problems) -> T | None:
@@ -8837,10 +8823,11 @@ def read_answer_file(
     ungraded: dict[str, list[str]] = defaultdict(list)  # the places of other rows, by reason
     for row in rows:
         fields = name_fields(Item, row.data, columns)
+        place = row.key or f"line {row.line}"
         if needs_gold and {"gold", "options"}.isdisjoint(fields):
-            ungraded["no gold answer"].append(row.place)
+            ungraded["no gold answer"].append(place)
         elif "system" in columns and "system" not in fields:
-            ungraded["no system"].append(row.place)
+            ungraded["no system"].append(place)
         else:
             by_system[format_compact(fields.get("system"))].append(row._replace(data=fields))
     if ungraded and not (by_system or own_problems):
