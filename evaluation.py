@@ -885,9 +885,8 @@ def import_optional(module: str, needed_by: str) -> Any:
 
 # -- JSON: msgspec decodes a whole file to records; one that it refuses is decoded to values, row by row
 #
-# read_file -> FileData; list_rows -> a JsonRow each, with its place; parse_row -> a record, or a problem that
-# begins with the place. parse_rows does both for rows, parse_members for the members of an object, and
-# parse_value for a file that is one record. Tables, such as those of answers, come in by list_item_rows.
+# read_file -> FileData; list_rows -> a JsonRow each, with its place; parse_row -> a record or a problem.
+# parse_rows does both for rows, parse_members for members of an object, parse_value for a whole file.
 
 # What decoding can raise, the last two for numbers with too many digits
 JSON_ERRORS = (msgspec.DecodeError, RecursionError, ValueError, OverflowError)
@@ -1030,8 +1029,8 @@ def describe_fault(error: Exception, row: JsonRow) -> Problem:
             message = "JSON is cut off" if text else "the file is empty"
         line = max(row.line, 1) + text.count("\n", 0, error.pos)
         return row._replace(line=line).report(message)
-    is_number = isinstance(error, ValueError | OverflowError)
-    return row.report("a number has too many digits" if is_number else f"cannot be read as JSON: {error}")
+    is_nested = isinstance(error, RecursionError)
+    return row.report("JSON is nested too deeply" if is_nested else "a number has too many digits")
 
 
 def find_repeated(names: Iterable[str]) -> list[str]:
@@ -1064,7 +1063,7 @@ def read_rows(file: FileData, problems: Problems, columns: Columns = NO_COLUMNS)
         rows = list_rows(file, problems)
     else:
         rows = read_csv_rows(file, problems)
-    is_one_value = [(row.line, row.key) for row in rows] == [(0, "")]
+    is_one_value = len(rows) == 1 and not (rows[0].line or rows[0].key)
     if is_one_value and ("rows" in columns or not name.endswith(".jsonl")):  # which may have one line
         rows = list_members(rows[0], columns.get("rows", ""), problems)
     elif rows and "rows" in columns:
