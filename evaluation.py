@@ -8484,8 +8484,6 @@ class AnswerInputs(NamedTuple):
     choice: str  # which of the systems are judged, in words; "" for all
     tuning: Mapping[str, Any]  # the threshold of semantic_dynamic, and how it was chosen
     setup: Mapping[str, Any]  # what scores rest on
-    paths: Mapping[str, str]  # system -> its results file
-    stem: str  # of the names of reports
     readings: Mapping[str, Mapping[str, Any]]  # how each file was read, as results have it
     is_complete: bool  # whether every row is graded
     runs: Mapping[str, EarlierRun]
@@ -8507,6 +8505,7 @@ class GradedAnswers(NamedTuple):
 def grade_answer_files(options: AnswerOptions, console: Console) -> int:
     """Score free answers, of files or of a split, by any of several methods."""
     inputs = read_answer_inputs(options)
+    paths, stem = name_results(inputs)
     study = inputs.study
     is_all_judged = bool(options.criteria) and not options.methods
     assignment = Assignment(functools.partial(list_requests, study), options, is_all_judged)
@@ -8528,8 +8527,8 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
         report = build_answer_report(graded, documents)
         outputs = []
         for title, document in documents.items():
-            outputs.append(OutputFile(inputs.paths[title], functools.partial(render_results, document)))
-        outputs += list_report_files(add_gate(report, graded.checks), inputs.stem, options.report)
+            outputs.append(OutputFile(paths[title], functools.partial(render_results, document)))
+        outputs += list_report_files(add_gate(report, graded.checks), stem, options.report)
         files, is_written = write_outputs(outputs, console)
     console.print(render_text(report.parts))
     print_saved(files, "Evaluation results", console)
@@ -8556,11 +8555,6 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
     check_thresholds(options, names, measures)
     runs = read_earlier_answers(options.baseline, names) if options.baseline else {}
     model = choose_model(options) if criteria else DEFAULT_JUDGE_MODEL
-    suffix = "" if model == DEFAULT_JUDGE_MODEL else JUDGE_SUFFIX + name_for_file(model)
-    paths = name_results(systems, options, suffix)
-    stem = next(iter(paths.values())).removesuffix(".json")
-    if len(paths) > 1:
-        stem = Path(options.out or "", f"answers{suffix}").as_posix()
     readings = {system.file.file: system.reading for system in systems if system.reading}
     setup = build_setup(options, criteria, model, systems)
     # Of many systems the best by the first method are judged.
@@ -8587,8 +8581,6 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
         choice=choice,
         tuning=tuning,
         setup=setup,
-        paths=paths,
-        stem=stem,
         readings=readings,
         is_complete=not any(reading["not_graded"] for reading in readings.values()),
         runs=runs,
@@ -8927,26 +8919,30 @@ def build_setup(
     return setup
 
 
-def name_results(systems: Sequence[AnswerSystem], options: AnswerOptions, suffix: str) -> dict[str, str]:
-    """Return the results file of each system.
+def name_results(inputs: AnswerInputs) -> tuple[dict[str, str], str]:
+    """Return the results file of each system, and the stem of the names of reports.
 
-    Raises UsageError if one would be written twice, or over one that has no results of `answers`.
+    Raises UsageError if a file would be written twice, or over one that has no results of `answers`.
     """
+    options = inputs.options
+    model = inputs.setup.get("judge_model", DEFAULT_JUDGE_MODEL)
+    suffix = "" if model == DEFAULT_JUDGE_MODEL else JUDGE_SUFFIX + name_for_file(model)
+    systems = cast("Sequence[AnswerSystem]", inputs.study.systems)
     paths = {}
     for system in systems:
         path = Path(system.file.file)
         folder = path.parent if options.out is None else Path(options.out)
         stem = "_".join(filter(None, (path.stem, name_for_file(system.part))))
         paths[system.name] = (folder / f"{stem}_answers{suffix}.json").as_posix()
-    if options.sources:  # of a Python program, for which nothing is written
-        return paths
     read = [*(system.file.file for system in systems), *filter(None, [options.baseline])]
     for name in find_repeated([*map(os.path.realpath, paths.values()), *set(map(os.path.realpath, read))]):
         raise UsageError(f"{name} would be written twice, or over a file that is read: rename one")
     for name in filter(os.path.exists, paths.values()):
         if not parse_value(StoredAnswers, read_file(name, []), []):
             raise UsageError(f"{name} has no results, so it is not replaced: move it, or see --out")
-    return paths
+    [first, *others] = paths.values()
+    stem = Path(options.out or "", f"answers{suffix}").as_posix() if others else first.removesuffix(".json")
+    return paths, stem
 
 
 # -- The results file
