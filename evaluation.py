@@ -304,8 +304,6 @@ class JudgingStopped(Exception):
 NonBlank = Annotated[str, msgspec.Meta(pattern=r"\S")]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | None
 MAX_RATING = 10**9  # so that a square is exact enough
-RATING_RANGE = msgspec.Meta(ge=-MAX_RATING, le=MAX_RATING)
-Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE]
 Fields: TypeAlias = dict[str, Any]  # of a row as a file has it, before it is a record
 
 if TYPE_CHECKING:  # what the values are in memory, once a record's `__post_init__` has converted them
@@ -1076,15 +1074,15 @@ def list_members(whole: JsonRow, path: str, problems: Problems) -> list[JsonRow]
     """Return the rows of the list that is at a path in an object, or else of its only list of objects."""
     members = only_dict(whole.data)
     found = shorten_names([*members]) or cut_text(format_compact(whole.data))
-    lists = {path: find_member(members, path)}
-    problem = f"no list of rows at {path}: found {found}"
-    if not path:
-        lists = {name: rows for name, rows in members.items() if isinstance(rows, list)}
-        lists = {name: rows for name, rows in lists.items() if any(isinstance(row, dict) for row in rows)}
+    if path:
+        rows = find_member(members, path)
+        problem = f"no list of rows at {path}: found {found}"
+    else:
+        lists = [name for name, rows in members.items() if isinstance(rows, list) and dict in map(type, rows)]
+        rows = members[lists[0]] if len(lists) == 1 else None
         what = f"lists of rows: {', '.join(lists)}" if lists else f"no list of rows: found {found}"
-        problem = f"{what}: name one, for answers as --columns rows={next(iter(lists), 'PATH')}"
-    rows = next(iter(lists.values()), None)
-    if len(lists) == 1 and isinstance(rows, list):
+        problem = f"{what}: name one, for answers as --columns rows={[*lists, 'PATH'][0]}"
+    if isinstance(rows, list):
         return [JsonRow(whole.file, row, key=f"[{index}]") for index, row in enumerate(rows)]
     problems.append(whole.report(problem))
     return []
@@ -8545,18 +8543,17 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
     """
     problems: Problems = []
     protocol, criteria = choose_criteria(options, problems)
-    own_criteria = [criterion for criterion in criteria if criterion.own]
     systems = read_answer_files(options, problems)
     names = [system.name for system in systems]
     compared = [Measure(name, name) for name in options.unjudged]
-    compared += [criterion.measure for criterion in (protocol, *own_criteria)]  # an earlier run may have them
+    # An earlier run may have scores by the protocol, also if this one asks for none.
+    compared += {criterion.name: criterion.measure for criterion in (protocol, *criteria)}.values()
     compared += map(build_function_measure, options.functions)
     measures = [*compared, *[Measure(name, name) for name in protocol.derived], *OPTIONAL_MEASURES]
     check_thresholds(options, names, measures)
     runs = read_earlier_answers(options.baseline, names) if options.baseline else {}
-    model = choose_model(options) if criteria else DEFAULT_JUDGE_MODEL
     readings = {system.file.file: system.reading for system in systems if system.reading}
-    setup = build_setup(options, criteria, model, systems)
+    setup = build_setup(options, criteria, systems)
     # Of many systems the best by the first method are judged.
     usual = "exact" if options.judge_top else ""
     ranker = next(iter(options.unjudged), "similarity" if protocol.name == "hybrid" else usual)
@@ -8867,7 +8864,7 @@ def find_lacking_columns(
 class StoredAnswer(Record):
     input: str = ""
     gold: str = ""
-    scores: dict[str, Rating | None] = {}
+    scores: dict[str, Annotated[float, msgspec.Meta(ge=-MAX_RATING, le=MAX_RATING)] | None] = {}
 
 
 class StoredAnswers(Record):
@@ -8902,14 +8899,14 @@ def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, Earlie
 
 
 def build_setup(
-    options: AnswerOptions, criteria: Iterable[Criterion], model: str, systems: Iterable[AnswerSystem]
+    options: AnswerOptions, criteria: Sequence[Criterion], systems: Iterable[AnswerSystem]
 ) -> dict[str, Any]:
     """Return what scores rest on."""
     names = ("methods", "protocol", "normalize", "threshold", "embedding_model", "judge_top", "repeats")
     setup: dict[str, Any] = {"program_version": VERSION}
     setup |= {name: getattr(options, name) for name in names}
     if criteria:
-        setup["judge_model"] = model
+        setup["judge_model"] = choose_model(options)
     for criterion in criteria:
         if criterion.own:
             setup.setdefault("criteria", {})[criterion.name] = criterion.prompt_hash
@@ -9126,8 +9123,8 @@ def list_answer_warnings(graded: GradedAnswers, system: ItemSystem) -> Iterator[
     ]
     yield from list_warnings(system.name, warnings)
     reason = graded.why_not
-    if system.title not in study.asked:
-        reason = graded.why_not or f"it is not one of the {graded.inputs.choice}"
+    if not reason and system.title not in study.asked:
+        reason = f"it is not one of the {graded.inputs.choice}"
     if study.criteria and reason:
         names = ", ".join(criterion.name for criterion in study.criteria)
         yield WarningRecord(f"{names}: not judged: {reason}", file=system.name)
@@ -9223,14 +9220,14 @@ def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[
         for row in document["detailed_results"]:
             facts = {"Decided by": row["decision_method"], "Flags": ", ".join(row.get("flags", ()))}
             facts |= {name: format_number(score, 3) for name, score in row["scores"].items()}
-            for name in filter(lambda name: name.endswith(JUDGE_FIELDS), row):
-                is_list = isinstance(row[name], list)
-                text = ", ".join(map(str, row[name])) if is_list else format_compact(row[name])
-                facts[titles.get(name, name)] = text
+            for name, value in row.items():
+                if name.endswith(JUDGE_FIELDS):
+                    texts = map(str, value) if isinstance(value, list) else [format_compact(value)]
+                    facts[titles.get(name, name)] = ", ".join(texts)
             cases = {"failed": row["failure"], "flagged": row.get("flags")}
             marks = [mark for mark, reason in cases.items() if reason]
-            texts = (row["reasoning"], row["failure"] or "")
-            card = Card(title, row["prediction"], facts, *verdicts[row["correct"]], marks, *texts)
+            reasons = (row["reasoning"], row["failure"] or "")
+            card = Card(title, row["prediction"], facts, *verdicts[row["correct"]], marks, *reasons)
             yield Entry(f"{title} {row['id']}", row["input"], row["gold"], [card])
 
 
