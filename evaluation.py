@@ -569,8 +569,7 @@ class Item(Record, kw_only=True):
             if not isinstance(value, str):
                 setattr(self, name, *convert_texts(name, [value]))
         for name in ("options", "keywords", "expected_sources", "sources", "context"):
-            if not isinstance(getattr(self, name), list):
-                setattr(self, name, parse_list_cell(name, getattr(self, name)))
+            setattr(self, name, parse_list_cell(name, getattr(self, name)))
         gold = self.accepted if isinstance(self.accepted, list) else [self.accepted]
         self.accepted = list(dict.fromkeys(convert_texts("gold", [*gold, *self.options])))
         self.keywords = convert_texts("keywords", self.keywords)
@@ -726,7 +725,9 @@ def parse_verdict(value: object) -> bool | None:
 
 
 def parse_list_cell(field: str, value: Any) -> list[Any]:
-    """Return the list that a text has in JSON, or else a list of the value alone."""
+    """Return a list, also one that a text has in JSON, or else a list of the value alone."""
+    if isinstance(value, list):
+        return value
     if isinstance(value, str) and value.strip().startswith("["):
         with suppress(ValueError, RecursionError):
             return cast("list[Any]", json.loads(value))
@@ -918,10 +919,8 @@ def parse_rows(kind: type[AnyRecord], file: FileData, problems: Problems) -> dic
             return dict(enumerate(msgspec.json.Decoder(kind).decode_lines(file.data), start=1))
     records = {}
     for position, row in enumerate(list_rows(file, problems), start=1):
-        record = parse_row(kind, row, problems)
-        if record is not None:
-            records[position] = record
-    return records
+        records[position] = parse_row(kind, row, problems)
+    return {position: record for position, record in records.items() if record is not None}
 
 
 def parse_members(
@@ -1032,7 +1031,7 @@ def describe_fault(error: Exception, row: JsonRow) -> Problem:
 
 
 def find_repeated(names: Iterable[str]) -> list[str]:
-    """Return the names that occur more than once, each once, in order of first occurrence."""
+    """Return the names that occur more than once, each once."""
     return [name for name, count in Counter(names).items() if count > 1]
 
 
@@ -1188,11 +1187,10 @@ def read_csv_rows(file: FileData, problems: Problems) -> list[JsonRow]:
     """Return each row as an object of its cells by lower-case column name. A blank cell is empty."""
     text = file.text
     first_line, _, rest = text.partition("\n")
-    line = 1  # on which the next row begins
-    if re.fullmatch(r"sep=.?\s*", first_line, re.IGNORECASE):  # for spreadsheets
-        text = rest
-        line = 2
-    n_before = line
+    has_hint = re.fullmatch(r"sep=.?\s*", first_line, re.IGNORECASE)  # for spreadsheets
+    text = rest if has_hint else text
+    first = 2 if has_hint else 1
+    line = first  # on which the next row begins
     delimiter = max(",;\t", key=text.lstrip().partition("\n")[0].count)
     csv.field_size_limit(2**31 - 1)  # an answer may be long
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -1210,7 +1208,7 @@ def read_csv_rows(file: FileData, problems: Problems) -> list[JsonRow]:
                 header = [cell.strip().lower() for cell in cells]
                 for name in find_repeated(filter(None, header)):
                     problems.append(Problem(file.name, f"two columns are named {name}", line))
-            line = reader.line_num + n_before
+            line = first + reader.line_num
     except csv.Error as error:
         problems.append(Problem(file.name, f"not CSV: {error}", line))
     return rows
@@ -1262,7 +1260,6 @@ def read_corpus(pattern: str, problems: Problems) -> dict[str, Document]:
 
 
 def find_documents() -> list[Path]:
-    """Return the files of the corpus that hold documents, in alphabetical order."""
     paths = [path for path in sorted(Path(CORPUS_DIR).rglob("*")) if path.suffix in DOCUMENT_SUFFIXES]
     return [path for path in paths if path.exists() and is_inside(CORPUS_DIR, path)]
 
@@ -8780,15 +8777,14 @@ def read_split_answers(name: str, problems: Problems) -> list[AnswerSystem]:
         answers = []
         for answer in system.answers:
             question = answer.question
-            prediction = answer.prediction
             item = Item(
                 id=question.question_id,
                 question=question.question,
                 accepted=[question.answer] if question.answer.strip() else [],
-                prediction=prediction.answer,
+                prediction=answer.prediction.answer,
                 category=question.question_type,
                 expected_sources=question.gold_ids,
-                sources=prediction.retrieved_ids,
+                sources=answer.prediction.retrieved_ids,
             )
             answers.append(build_item_answer(item))
         warnings = [*split.warnings, *system.warnings]
@@ -9099,9 +9095,13 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str,
 
 
 def summarize_quality(protocol: Criterion, system: ItemSystem) -> dict[str, Any]:
-    judged = [(answer.find_judgement(protocol), answer.cluster) for answer in system.answers]
-    judgements = [judgement for judgement, _ in judged if judgement]
-    clusters = [cluster for judgement, cluster in judged if judgement]
+    judgements = []
+    clusters = []
+    for answer in system.answers:
+        judgement = answer.find_judgement(protocol)
+        if judgement:
+            judgements.append(judgement)
+            clusters.append(answer.cluster)
     quality = {}
     for name in PROMPTS[protocol.prompt].score_names:
         measure = Measure(name, name, lowest=min(LEVEL_SCORES.values()), highest=TOP_SCORE)
