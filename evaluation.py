@@ -8233,7 +8233,7 @@ def score_bleu(answer: ItemAnswer, *_: object) -> float:
         texts = [" ".join(token.form for token in tokens) for tokens in analyses]
     prediction, *accepted = texts
     scorer = package.BLEU(tokenize="none" if is_korean else "13a", effective_order=True)
-    best = max(scorer.sentence_score(prediction, [gold]).score for gold in accepted)
+    best = max((scorer.sentence_score(prediction, [gold]).score for gold in accepted), default=0)
     return min(float(best) / 100, 1.0)  # best may be 100.00000000000004
 
 
@@ -8305,7 +8305,7 @@ OPTIONAL_MEASURES += [
 
 
 def add_similarities(answers: Iterable[ItemAnswer], name: str, needed_by: str) -> None:
-    """Set the cosine of each answer and its best gold answer, at least 0; a blank one has 0."""
+    """Set the cosine of each answer and its best gold answer, at least 0; without one of them it stays 0."""
     package = import_optional("sentence_transformers", needed_by)
     try:  # no download: without a network the attempts take more than a minute
         model = package.SentenceTransformer(name, local_files_only=True)
@@ -8313,7 +8313,7 @@ def add_similarities(answers: Iterable[ItemAnswer], name: str, needed_by: str) -
         reason = cut_text((str(error).strip() or type(error).__name__).splitlines()[0])
         advice = f"name its folder, or download it once: SentenceTransformer({name!r}) in Python"
         raise UsageError(f"the embedding model {name} is not on this machine ({reason}); {advice}") from None
-    written = [answer for answer in answers if not is_blank(answer.item.prediction)]
+    written = [answer for answer in answers if answer.item.accepted and not is_blank(answer.item.prediction)]
     if not written:
         return
     texts = dict.fromkeys(flatten((answer.item.prediction, *answer.item.accepted) for answer in written))
@@ -8813,7 +8813,7 @@ def read_answer_file(
         elif "system" in columns and "system" not in fields:
             ungraded["no system"].append(place)
         else:
-            by_system[format_compact(fields.get("system"))].append(row._replace(data=fields))
+            by_system[format_plain(fields.get("system")) or ""].append(row._replace(data=fields))
     if ungraded and not (by_system or own_problems):
         own_problems.append(Problem(file.name, f"no row can be graded: {', '.join(ungraded)}", 1))
     reading = {"file": file.name, "rows": len(rows), "columns": columns, "not_graded": ungraded}

@@ -15,7 +15,17 @@ import evaluation
 import pytest
 import sacrebleu
 
-from conftest import README, Embed, Project, assert_refused, fake_module, json_lines, mentions, table
+from conftest import (
+    README,
+    Embed,
+    Project,
+    assert_refused,
+    fake_module,
+    json_lines,
+    mentions,
+    question,
+    table,
+)
 
 Row = dict[str, Any]
 Cases = Mapping[str, tuple[Row, float | None]]  # a row and its score
@@ -776,6 +786,16 @@ def test_bleu(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ------------------------------------------------------------------ Similarity
+
+
+def test_a_question_of_a_split_without_a_gold_answer_is_a_miss(small: Project, embed: Embed) -> None:
+    small.questions(question(answer=" "))
+    batches = embed({})
+    for method in ("exact", "bleu", "similarity"):
+        assert small.run("answers", "dev", "--method", method).code == 0
+        assert small.read("dev_strong_output_answers.json")["measures"][method]["mean"] == 0
+    assert batches == []
+
 
 DIRECTIONS = {"east": (2, 0), "north": (0, 3), "west": (-1, 0), "between": (3, 4), "nowhere": (0, 0)}
 SIMILARITIES = {
