@@ -304,8 +304,6 @@ class JudgingStopped(Exception):
 NonBlank = Annotated[str, msgspec.Meta(pattern=r"\S")]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | None
 MAX_RATING = 10**9  # so that a square is exact enough
-RATING_RANGE = msgspec.Meta(ge=-MAX_RATING, le=MAX_RATING)
-Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE]
 Fields: TypeAlias = dict[str, Any]  # of a row as a file has it, before it is a record
 
 if TYPE_CHECKING:  # what the values are in memory, once a record's `__post_init__` has converted them
@@ -341,8 +339,7 @@ class Rubric(Record):
 
     @property
     def levels(self) -> dict[str, str]:
-        texts = zip(RUBRIC_LEVELS, self.level_texts, strict=True)
-        return {level: text for level, text in texts if text.strip()}
+        return {level: self.scale[level] for level in RUBRIC_LEVELS if self.scale.get(level, "").strip()}
 
     @property
     def texts(self) -> dict[str, str]:
@@ -572,8 +569,7 @@ class Item(Record, kw_only=True):
             if not isinstance(value, str):
                 setattr(self, name, *convert_texts(name, [value]))
         for name in ("options", "keywords", "expected_sources", "sources", "context"):
-            if not isinstance(getattr(self, name), list):
-                setattr(self, name, parse_list_cell(name, getattr(self, name)))
+            setattr(self, name, parse_list_cell(name, getattr(self, name)))
         gold = self.accepted if isinstance(self.accepted, list) else [self.accepted]
         self.accepted = list(dict.fromkeys(convert_texts("gold", [*gold, *self.options])))
         self.keywords = convert_texts("keywords", self.keywords)
@@ -640,13 +636,16 @@ class Claim(Record):
     perspectives: list[Perspective]
 
 
-class Summary(Record):
+class Identified(Record):
     id: Scalar
-    query: NonBlank
-    claims: list[Claim] = msgspec.field(name="summary")
 
     def __post_init__(self) -> None:
         [self.id] = convert_texts("id", [self.id])
+
+
+class Summary(Identified):
+    query: NonBlank
+    claims: list[Claim] = msgspec.field(name="summary")
 
 
 class GoldSummary(Record, kw_only=True):
@@ -667,12 +666,8 @@ class GoldSummary(Record, kw_only=True):
         self.against_ids = convert_texts("against_ids", self.against_ids)
 
 
-class MergedDocument(Record):
-    id: Scalar
+class MergedDocument(Identified):
     content: str = ""
-
-    def __post_init__(self) -> None:
-        [self.id] = convert_texts("id", [self.id])
 
     @property
     def is_from_web(self) -> bool:
@@ -730,7 +725,9 @@ def parse_verdict(value: object) -> bool | None:
 
 
 def parse_list_cell(field: str, value: Any) -> list[Any]:
-    """Return the list that a text has in JSON, or else a list of the value alone."""
+    """Return a list, also one that a text has in JSON, or else a list of the value alone."""
+    if isinstance(value, list):
+        return value
     if isinstance(value, str) and value.strip().startswith("["):
         with suppress(ValueError, RecursionError):
             return cast("list[Any]", json.loads(value))
@@ -825,7 +822,14 @@ def read_file(path: str, problems: Problems, pattern: str = "", max_bytes: int =
         source = InputFile(path, hashlib.sha256(data).hexdigest())
         return FileData(source, data.removeprefix(b"\xef\xbb\xbf"))
     except FileNotFoundError:
-        problems.append(Problem(path, explain_not_found(path, pattern)))
+        folder, name = os.path.split(os.path.abspath(path))
+        text = "file not found" if os.path.dirname(path) else f"file not found in {folder}"
+        if pattern:
+            text += f": expected {pattern}"
+        with suppress(OSError):  # the folder may not be there, or may not be listed
+            similar = difflib.get_close_matches(name, sorted(os.listdir(folder)))
+            text += f"; found {', '.join(similar)}" if similar else ""
+        problems.append(Problem(path, text))
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
         text = f"not UTF-8: byte 0x{data[error.start]:02x}; save as UTF-8, a spreadsheet as CSV UTF-8"
@@ -840,21 +844,6 @@ def check_regular(path: str) -> None:
     """Raise OSError for a directory, and for a FIFO, socket or device, whose opening may block."""
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(errno.EINVAL, "a directory" if os.path.isdir(path) else "not a file", path)
-
-
-def explain_not_found(path: str, pattern: str) -> str:
-    """Return where a file was looked for, and what is there instead."""
-    folder, name = os.path.split(os.path.abspath(path))
-    problem = "file not found"
-    if not os.path.dirname(path):
-        problem += f" in {folder}"
-    if pattern:
-        problem += f": expected {pattern}"
-    with suppress(OSError):  # the folder may not be there, or may not be listed
-        similar = difflib.get_close_matches(name, sorted(os.listdir(folder)))
-        if similar:
-            problem += f"; found {', '.join(similar)}"
-    return problem
 
 
 def shorten_problems(problems: Iterable[Problem]) -> list[str]:
@@ -895,9 +884,8 @@ def import_optional(module: str, needed_by: str) -> Any:
 
 # -- JSON: msgspec decodes a whole file to records; one that it refuses is decoded to values, row by row
 #
-# read_file -> FileData; list_rows -> a JsonRow each, with its place; parse_row -> a record, or a problem that
-# begins with the place. parse_rows does both for rows, parse_members for the members of an object, and
-# parse_value for a file that is one record. Tables, such as those of answers, come in by list_item_rows.
+# read_file -> FileData; list_rows -> a JsonRow each, with its place; parse_row -> a record or a problem.
+# parse_rows does both for rows, parse_members for members of an object, parse_value for a whole file.
 
 # What decoding can raise, the last two for numbers with too many digits
 JSON_ERRORS = (msgspec.DecodeError, RecursionError, ValueError, OverflowError)
@@ -913,10 +901,6 @@ class JsonRow(NamedTuple):
 
     def report(self, text: str) -> Problem:
         return Problem(self.file, text, self.line, self.key)
-
-    @property
-    def place(self) -> str:
-        return self.key or f"line {self.line}"
 
 
 def parse_value(kind: type[T], file: FileData, problems: Problems) -> T | None:
@@ -935,10 +919,8 @@ def parse_rows(kind: type[AnyRecord], file: FileData, problems: Problems) -> dic
             return dict(enumerate(msgspec.json.Decoder(kind).decode_lines(file.data), start=1))
     records = {}
     for position, row in enumerate(list_rows(file, problems), start=1):
-        record = parse_row(kind, row, problems)
-        if record is not None:
-            records[position] = record
-    return records
+        records[position] = parse_row(kind, row, problems)
+    return {position: record for position, record in records.items() if record is not None}
 
 
 def parse_members(
@@ -1011,7 +993,8 @@ def decode_json(kind: type[T], data: bytes) -> T:
     """Decode JSON. Null and NaN count as missing. Raises one of JSON_ERRORS."""
     with suppress(msgspec.DecodeError):
         return msgspec.json.decode(data, type=kind)
-    return convert_value(kind, drop_nulls(json.loads(data, parse_constant=lambda _: None)))
+    value = json.loads(data.decode("utf-8-sig"), parse_constant=lambda _: None)
+    return convert_value(kind, value)
 
 
 def convert_value(kind: type[T], value: Any) -> T:
@@ -1043,11 +1026,12 @@ def describe_fault(error: Exception, row: JsonRow) -> Problem:
             message = "JSON is cut off" if text else "the file is empty"
         line = max(row.line, 1) + text.count("\n", 0, error.pos)
         return row._replace(line=line).report(message)
-    return row.report(f"cannot be read as JSON: {error}")
+    is_nested = isinstance(error, RecursionError)
+    return row.report("JSON is nested too deeply" if is_nested else "a number has too many digits")
 
 
 def find_repeated(names: Iterable[str]) -> list[str]:
-    """Return the names that occur more than once, each once, in order of first occurrence."""
+    """Return the names that occur more than once, each once."""
     return [name for name, count in Counter(names).items() if count > 1]
 
 
@@ -1076,7 +1060,7 @@ def read_rows(file: FileData, problems: Problems, columns: Columns = NO_COLUMNS)
         rows = list_rows(file, problems)
     else:
         rows = read_csv_rows(file, problems)
-    is_one_value = [(row.line, row.key) for row in rows] == [(0, "")]
+    is_one_value = len(rows) == 1 and not (rows[0].line or rows[0].key)
     if is_one_value and ("rows" in columns or not name.endswith(".jsonl")):  # which may have one line
         rows = list_members(rows[0], columns.get("rows", ""), problems)
     elif rows and "rows" in columns:
@@ -1089,15 +1073,15 @@ def list_members(whole: JsonRow, path: str, problems: Problems) -> list[JsonRow]
     """Return the rows of the list that is at a path in an object, or else of its only list of objects."""
     members = only_dict(whole.data)
     found = shorten_names([*members]) or cut_text(format_compact(whole.data))
-    lists = {path: find_member(members, path)}
-    problem = f"no list of rows at {path}: found {found}"
-    if not path:
-        lists = {name: rows for name, rows in members.items() if isinstance(rows, list)}
-        lists = {name: rows for name, rows in lists.items() if any(isinstance(row, dict) for row in rows)}
+    if path:
+        rows = find_member(members, path)
+        problem = f"no list of rows at {path}: found {found}"
+    else:
+        lists = [name for name, rows in members.items() if isinstance(rows, list) and dict in map(type, rows)]
+        rows = members[lists[0]] if len(lists) == 1 else None
         what = f"lists of rows: {', '.join(lists)}" if lists else f"no list of rows: found {found}"
-        problem = f"{what}: name one, for answers as --columns rows={next(iter(lists), 'PATH')}"
-    rows = next(iter(lists.values()), None)
-    if len(lists) == 1 and isinstance(rows, list):
+        problem = f"{what}: name one, for answers as --columns rows={[*lists, 'PATH'][0]}"
+    if isinstance(rows, list):
         return [JsonRow(whole.file, row, key=f"[{index}]") for index, row in enumerate(rows)]
     problems.append(whole.report(problem))
     return []
@@ -1109,15 +1093,15 @@ def find_member(value: Any, path: str) -> Any:
     A member whose name is the whole path counts first: "a.b" before "b" in "a".
     """
     first, _, rest = path.partition(".")
-    if isinstance(value, dict):
-        if path in value:
-            return value[path]
-        folded = {fold_name(name): member for name, member in value.items()}
-        whole = folded.get(fold_name(path))
-        return find_member(folded.get(fold_name(first)), rest) if rest and whole is None else whole
-    if isinstance(value, list) and first.isdecimal() and int(first) < len(value):
-        return find_member(value[int(first)], rest) if rest else value[int(first)]
-    return None
+    if isinstance(value, list):
+        value = {str(position): member for position, member in enumerate(value)}
+    if not isinstance(value, dict):
+        return None
+    if path in value:
+        return value[path]
+    folded = {fold_name(name): member for name, member in value.items()}
+    whole = folded.get(fold_name(path))
+    return find_member(folded.get(fold_name(first)), rest) if rest and whole is None else whole
 
 
 def check_columns(rows: Sequence[JsonRow], columns: Columns, problems: Problems) -> None:
@@ -1203,11 +1187,10 @@ def read_csv_rows(file: FileData, problems: Problems) -> list[JsonRow]:
     """Return each row as an object of its cells by lower-case column name. A blank cell is empty."""
     text = file.text
     first_line, _, rest = text.partition("\n")
-    line = 1  # on which the next row begins
-    if re.fullmatch(r"sep=.?\s*", first_line, re.IGNORECASE):  # for spreadsheets
-        text = rest
-        line = 2
-    n_before = line
+    has_hint = re.fullmatch(r"sep=.?\s*", first_line, re.IGNORECASE)  # for spreadsheets
+    text = rest if has_hint else text
+    first = 2 if has_hint else 1
+    line = first  # on which the next row begins
     delimiter = max(",;\t", key=text.lstrip().partition("\n")[0].count)
     csv.field_size_limit(2**31 - 1)  # an answer may be long
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -1225,7 +1208,7 @@ def read_csv_rows(file: FileData, problems: Problems) -> list[JsonRow]:
                 header = [cell.strip().lower() for cell in cells]
                 for name in find_repeated(filter(None, header)):
                     problems.append(Problem(file.name, f"two columns are named {name}", line))
-            line = reader.line_num + n_before
+            line = first + reader.line_num
     except csv.Error as error:
         problems.append(Problem(file.name, f"not CSV: {error}", line))
     return rows
@@ -1277,7 +1260,6 @@ def read_corpus(pattern: str, problems: Problems) -> dict[str, Document]:
 
 
 def find_documents() -> list[Path]:
-    """Return the files of the corpus that hold documents, in alphabetical order."""
     paths = [path for path in sorted(Path(CORPUS_DIR).rglob("*")) if path.suffix in DOCUMENT_SUFFIXES]
     return [path for path in paths if path.exists() and is_inside(CORPUS_DIR, path)]
 
@@ -4879,6 +4861,7 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
     """Return the files that could be written, and whether that is all. Raises an error if it is none."""
     written = []
     errors: list[OSError | UsageError] = []
+    messages = []
     for file in files:
         try:
             Path(file.path).parent.mkdir(parents=True, exist_ok=True)
@@ -4886,9 +4869,11 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
             written.append(file)
         except (OSError, UsageError) as error:
             errors.append(error)
-            console.error(f"error: {file.path} is not written: {getattr(error, 'strerror', '') or error}")
+            messages.append(f"error: {file.path} is not written: {getattr(error, 'strerror', '') or error}")
     if errors and not written:
-        raise errors[0]
+        console.error(*messages[:-1])
+        raise errors[-1]  # which is reported by `main`
+    console.error(*messages)
     if errors:
         console.error(f"Written are {shorten_names([file.path for file in written])}")
     return written, not errors
@@ -8190,7 +8175,7 @@ def score_bleu(answer: ItemAnswer, *_: object) -> float:
         texts = [" ".join(token.form for token in tokens) for tokens in analyses]
     prediction, *accepted = texts
     scorer = package.BLEU(tokenize="none" if is_korean else "13a", effective_order=True)
-    best = max(scorer.sentence_score(prediction, [gold]).score for gold in accepted)
+    best = max((scorer.sentence_score(prediction, [gold]).score for gold in accepted), default=0)
     return min(float(best) / 100, 1.0)  # best may be 100.00000000000004
 
 
@@ -8223,6 +8208,12 @@ class Method(NamedTuple):
     needs_similarity: bool = False
 
 
+SEMANTIC = Method(
+    "1 if the similarity reaches --threshold (sentence-transformers)",
+    lambda answer, _, threshold: float(answer.similarity >= threshold),
+    decides=True,
+    needs_similarity=True,
+)
 METHODS: Mapping[str, Method] = {
     "exact": Method(
         "1 if the answer is a gold answer, but for case, punctuation and articles", score_exact, decides=True
@@ -8238,17 +8229,9 @@ METHODS: Mapping[str, Method] = {
         lambda answer, *_: answer.similarity,
         needs_similarity=True,
     ),
-    "semantic_fixed": Method(
-        "1 if the similarity reaches --threshold (sentence-transformers)",
-        lambda answer, _, threshold: float(answer.similarity >= threshold),
-        decides=True,
-        needs_similarity=True,
-    ),
-    "semantic_dynamic": Method(
-        "1 if it reaches the one that agrees best with people (sentence-transformers)",
-        lambda answer, _, threshold: float(answer.similarity >= threshold),
-        decides=True,
-        needs_similarity=True,
+    "semantic_fixed": SEMANTIC,
+    "semantic_dynamic": SEMANTIC._replace(
+        explanation="1 if it reaches the one that agrees best with people (sentence-transformers)"
     ),
     "llm_judge": Method("the judge's score by --protocol, from 0 to 1; the mean is of the judged answers"),
     "hybrid": Method(
@@ -8263,58 +8246,43 @@ OPTIONAL_MEASURES += [
 ]
 
 
-def measure_item(item: Item, has_sources: bool) -> dict[str, float]:
-    scores: dict[str, float | None] = {name: getattr(item, name) for name in AMOUNTS}
-    scores[FAITHFULNESS] = measure_faithfulness(item.prediction, item.context)
-    if item.expected_sources and has_sources:
-        scores["context_recall"] = cover_at_k(item.sources, item.expected_sources)
-        scores["context_precision"] = citation_scores(item.expected_sources, item.sources).precision
-    return {name: score for name, score in scores.items() if score is not None}
-
-
-def compute_similarities(items: Sequence[Item], model: Any) -> list[float]:
-    """Return the cosine of each answer and its best gold answer, at least 0; 0 for a blank one."""
-    written = [item for item in items if not is_blank(item.prediction)]
-    if not written:
-        return [0.0] * len(items)
-    texts = dict.fromkeys(flatten((item.prediction, *item.accepted) for item in written))
-    matrix = np.asarray(model.encode([*texts], show_progress_bar=False), np.float64)
-    norms = np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-    vectors = dict(zip(texts, matrix / norms, strict=True))
-    similarities = []
-    for item in items:
-        cosines = np.zeros(1)
-        if not is_blank(item.prediction):
-            cosines = np.array([vectors[text] for text in item.accepted]) @ vectors[item.prediction]
-        similarities.append(float(np.clip(cosines.max(), 0.0, 1.0)))
-    return similarities
-
-
-def load_embedding_model(name: str, needed_by: str) -> Any:
+def add_similarities(answers: Iterable[ItemAnswer], name: str, needed_by: str) -> None:
+    """Set the cosine of each answer and its best gold answer, at least 0; without one of them it stays 0."""
     package = import_optional("sentence_transformers", needed_by)
     try:  # no download: without a network the attempts take more than a minute
-        return package.SentenceTransformer(name, local_files_only=True)
+        model = package.SentenceTransformer(name, local_files_only=True)
     except Exception as error:  # the package raises many types
         reason = cut_text((str(error).strip() or type(error).__name__).splitlines()[0])
         advice = f"name its folder, or download it once: SentenceTransformer({name!r}) in Python"
         raise UsageError(f"the embedding model {name} is not on this machine ({reason}); {advice}") from None
+    written = [answer for answer in answers if answer.item.accepted and not is_blank(answer.item.prediction)]
+    if not written:
+        return
+    texts = dict.fromkeys(flatten((answer.item.prediction, *answer.item.accepted) for answer in written))
+    matrix = np.asarray(model.encode([*texts], show_progress_bar=False), np.float64)
+    norms = np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    vectors = dict(zip(texts, matrix / norms, strict=True))
+    for answer in written:
+        gold = np.array([vectors[text] for text in answer.item.accepted])
+        cosines = gold @ vectors[answer.item.prediction]
+        answer.similarity = float(np.clip(cosines.max(), 0.0, 1.0))
 
 
-def choose_threshold(answers: Sequence[ItemAnswer]) -> tuple[dict[str, Any], set[int]]:
+def choose_threshold(answers: Sequence[ItemAnswer]) -> dict[str, Any]:
     """Choose the best of SEMANTIC_THRESHOLDS for all files on half of their questions.
 
     A hash chooses the half: of the questions with answers that a person judged or, without any, of all. Of
-    equally good thresholds the lowest counts. Returns it with its figures on the other questions, and the
-    positions of the answers that it was chosen on.
+    equally good thresholds the lowest counts. Returns it with its figures on the other questions, and marks
+    the answers that it was chosen on.
     """
-    labelled = [place for place, answer in enumerate(answers) if answer.item.label is not None]
-    candidates = labelled or range(len(answers))
-    topics = [answer.item.question or answer.item.id for answer in answers]
-    ordered = sorted({topics[place] for place in candidates}, key=hash_json)
+    labelled = [answer for answer in answers if answer.item.label is not None]
+    candidates = labelled or answers
+    ordered = sorted({answer.item.question or answer.id for answer in candidates}, key=hash_json)
     chosen = set(ordered[: math.ceil(len(ordered) / 2)])
-    places = {place for place in candidates if topics[place] in chosen}
-    tuned = [answers[place] for place in sorted(places)]
-    others = [answers[place] for place in labelled if place not in places]
+    for answer in candidates:
+        answer.is_tuned = (answer.item.question or answer.id) in chosen
+    tuned = [answer for answer in candidates if answer.is_tuned]
+    others = [answer for answer in labelled if not answer.is_tuned]
     figure = "f1" if any(answer.item.label for answer in tuned) else "accuracy"
     tried = {threshold: try_threshold(threshold, tuned) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: tried[threshold][figure] or 0.0)
@@ -8331,7 +8299,7 @@ def choose_threshold(answers: Sequence[ItemAnswer]) -> tuple[dict[str, Any], set
         tuning["figures_reason"] = reason
     elif not others:
         tuning["figures_reason"] = "no other rows"
-    return tuning, places
+    return tuning
 
 
 def try_threshold(threshold: float, answers: Sequence[ItemAnswer]) -> dict[str, float | None]:
@@ -8374,7 +8342,7 @@ def parse_column(text: str) -> tuple[str, str]:
     field, _, path = text.partition("=")
     if field not in COLUMN_FIELDS or not path:
         known = f"{', '.join(COLUMN_FIELDS)}{suggest(field, COLUMN_FIELDS)}"
-        raise argparse.ArgumentTypeError(f"expected FIELD=NAME, of {known}")
+        raise argparse.ArgumentTypeError(f"expected FIELD=PATH, got {cut_text(text)!r}; fields: {known}")
     return field, path
 
 
@@ -8403,7 +8371,7 @@ class AnswerOptions(JudgeOptions, GateOptions):
         "--columns",
         nargs="+",
         type=parse_column,
-        metavar="FIELD=NAME",
+        metavar="FIELD=PATH",
     )
     given_methods: Sequence[str] | None = option(None, "as below", "--method", nargs="+", choices=METHODS)
     criteria: Sequence[CriterionValue] = option(
@@ -8453,9 +8421,7 @@ class AnswerInputs(NamedTuple):
     choice: str  # which of the systems are judged, in words; "" for all
     tuning: Mapping[str, Any]  # the threshold of semantic_dynamic, and how it was chosen
     setup: Mapping[str, Any]  # what scores rest on
-    paths: Mapping[str, str]  # system -> its results file
-    stem: str  # of the names of reports
-    notes: Sequence[str]  # how the files were read
+    readings: Mapping[str, Mapping[str, Any]]  # how each file was read, as results have it
     is_complete: bool  # whether every row is graded
     runs: Mapping[str, EarlierRun]
 
@@ -8476,10 +8442,11 @@ class GradedAnswers(NamedTuple):
 def grade_answer_files(options: AnswerOptions, console: Console) -> int:
     """Score free answers, of files or of a split, by any of several methods."""
     inputs = read_answer_inputs(options)
+    paths, stem = name_results(inputs)
     study = inputs.study
     is_all_judged = bool(options.criteria) and not options.methods
     assignment = Assignment(functools.partial(list_requests, study), options, is_all_judged)
-    console.note(*inputs.notes)
+    console.note(*map(describe_reading, inputs.readings.values()))
     console.warn(*list_input_warnings(study.systems))
     if study.criteria:
         answers = flatten(system.answers for system in study.systems)
@@ -8497,8 +8464,8 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
         report = build_answer_report(graded, documents)
         outputs = []
         for title, document in documents.items():
-            outputs.append(OutputFile(inputs.paths[title], functools.partial(render_results, document)))
-        outputs += list_report_files(add_gate(report, graded.checks), inputs.stem, options.report)
+            outputs.append(OutputFile(paths[title], functools.partial(render_results, document)))
+        outputs += list_report_files(add_gate(report, graded.checks), stem, options.report)
         files, is_written = write_outputs(outputs, console)
     console.print(render_text(report.parts))
     print_saved(files, "Evaluation results", console)
@@ -8515,27 +8482,21 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
     """
     problems: Problems = []
     protocol, criteria = choose_criteria(options, problems)
-    own_criteria = [criterion for criterion in criteria if criterion.own]
     systems = read_answer_files(options, problems)
     names = [system.name for system in systems]
     compared = [Measure(name, name) for name in options.unjudged]
-    compared += [criterion.measure for criterion in (protocol, *own_criteria)]  # an earlier run may have them
+    # An earlier run may have scores by the protocol, also if this one asks for none.
+    compared += {criterion.name: criterion.measure for criterion in (protocol, *criteria)}.values()
     compared += map(build_function_measure, options.functions)
     measures = [*compared, *[Measure(name, name) for name in protocol.derived], *OPTIONAL_MEASURES]
     check_thresholds(options, names, measures)
     runs = read_earlier_answers(options.baseline, names) if options.baseline else {}
-    model = choose_model(options) if criteria else DEFAULT_JUDGE_MODEL
-    suffix = "" if model == DEFAULT_JUDGE_MODEL else JUDGE_SUFFIX + name_for_file(model)
-    paths = name_results(systems, options, suffix)
-    stem = next(iter(paths.values())).removesuffix(".json")
-    if len(paths) > 1:
-        stem = Path(options.out or "", f"answers{suffix}").as_posix()
-    notes = list(dict.fromkeys(describe_reading(system) for system in systems if system.reading))
-    setup = build_setup(options, criteria, model, systems)
+    readings = {system.file.file: system.reading for system in systems if system.reading}
+    setup = build_setup(options, criteria, systems)
     # Of many systems the best by the first method are judged.
     usual = "exact" if options.judge_top else ""
     ranker = next(iter(options.unjudged), "similarity" if protocol.name == "hybrid" else usual)
-    systems, tuning = score_without_judge(systems, options, ranker)
+    tuning = score_without_judge(systems, options, ranker)
     asked: list[str] = []
     choice = ""
     if criteria:
@@ -8556,10 +8517,8 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
         choice=choice,
         tuning=tuning,
         setup=setup,
-        paths=paths,
-        stem=stem,
-        notes=notes,
-        is_complete=not any(system.reading.get("not_graded") for system in systems),
+        readings=readings,
+        is_complete=not any(reading["not_graded"] for reading in readings.values()),
         runs=runs,
     )
 
@@ -8626,8 +8585,11 @@ def choose_criteria(options: AnswerOptions, problems: Problems) -> tuple[Criteri
     optional = [measure.name for measure in OPTIONAL_MEASURES]
     taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS, *optional}
     check_measure_names(options.functions, taken)
-    own = read_own_criteria(options.criteria, "", taken.union(options.functions), problems)
-    return protocol, [*([protocol] if judged else []), *map(build_item_criterion, own)]
+    criteria = [protocol] if judged else []
+    for own in read_own_criteria(options.criteria, "", taken.union(options.functions), problems):
+        measure = build_own_measure(own, own.name)
+        criteria.append(msgspec.structs.replace(build_own_criterion(own), measure=measure, unit=1.0))
+    return protocol, criteria
 
 
 def build_protocol(name: str, options: AnswerOptions) -> Criterion:
@@ -8657,49 +8619,32 @@ def build_protocol(name: str, options: AnswerOptions) -> Criterion:
     )
 
 
-def build_item_criterion(own: OwnCriterion) -> Criterion:
-    measure = build_own_measure(own, own.name)
-    prompt = name_own_prompt(own)
-    return Criterion(
-        name=own.name,
-        measure=measure,
-        prompt=prompt,
-        prefix=f"{own.name}: ",
-        own=own,
-        prepare=lambda answer: prepare_own(own, answer.texts),
-        unit=PROMPTS[prompt].top / measure.highest,
-    )
-
-
 def score_without_judge(
-    systems: Iterable[AnswerSystem], options: AnswerOptions, ranker: str
-) -> tuple[list[AnswerSystem], Mapping[str, Any]]:
-    """Return the systems with all scores that need no judge, and the threshold if one was chosen for them."""
+    systems: Sequence[AnswerSystem], options: AnswerOptions, ranker: str
+) -> Mapping[str, Any]:
+    """Set all scores that need no judge. Return how the threshold of semantic_dynamic was chosen."""
     answers = list(flatten(system.answers for system in systems))
     similar = [name for name in options.methods if METHODS[name].needs_similarity]
     if similar:
-        model = load_embedding_model(options.embedding_model, f"--method {similar[0]}")
-        similarities = compute_similarities([answer.item for answer in answers], model)
-        pairs = zip(answers, similarities, strict=True)
-        answers = [msgspec.structs.replace(answer, similarity=similarity) for answer, similarity in pairs]
-    tuning, tuned = choose_threshold(answers) if "semantic_dynamic" in options.methods else ({}, set())
+        add_similarities(answers, options.embedding_model, f"--method {similar[0]}")
+    tuning = choose_threshold(answers) if "semantic_dynamic" in options.methods else {}
     threshold = {"semantic_fixed": options.threshold, "semantic_dynamic": tuning.get("threshold", 0.0)}
     methods = {name: METHODS[name].score for name in (*options.unjudged, ranker) if name}
-    places = itertools.count()
-    scored = []
     for system in systems:
         has_sources = any(answer.item.sources for answer in system.answers)  # else recall is not measured
-        own = []
-        for place in itertools.islice(places, len(system.answers)):
-            answer = answers[place]
-            scores = measure_item(answer.item, has_sources)
+        for answer in system.answers:
+            item = answer.item
+            scores: dict[str, float | None] = {name: getattr(item, name) for name in AMOUNTS}
+            scores[FAITHFULNESS] = measure_faithfulness(item.prediction, item.context)
+            if item.expected_sources and has_sources:
+                scores["context_recall"] = cover_at_k(item.sources, item.expected_sources)
+                scores["context_precision"] = citation_scores(item.expected_sources, item.sources).precision
             for name, score in methods.items():
                 if score:
                     scores[name] = score(answer, options.normalize, threshold.get(name, 0.0))
-            own.append(msgspec.structs.replace(answer, scores=scores, is_tuned=place in tuned))
-        add_function_scores(system.name, own, options.functions)
-        scored.append(msgspec.structs.replace(system, answers=own))
-    return scored, tuning
+            answer.scores = {name: value for name, value in scores.items() if value is not None}
+        add_function_scores(system.name, system.answers, options.functions)
+    return tuning
 
 
 def choose_asked(
@@ -8734,14 +8679,14 @@ class AnswerSystem(System[ItemAnswer]):
     reading: Mapping[str, Any] = {}  # how the file was read, as results have it; empty for a split
 
 
-def describe_reading(system: AnswerSystem) -> str:
-    """Return how the file was read: the columns of answers, and those by another name."""
+def describe_reading(reading: Mapping[str, Any]) -> str:
+    """Return how a file was read: the columns of answers, and those by another name."""
     columns = []
-    for field, column in system.reading["columns"].items():
+    for field, column in reading["columns"].items():
         if field in ("question", "gold", "prediction", "system") or column != field:
             columns.append(f"{field}: {column}")
-    n_rows = system.reading["rows"]
-    return f"{system.file.file}: {n_rows:,} row{'s' if n_rows != 1 else ''}; {', '.join(columns)}"
+    n_rows = reading["rows"]
+    return f"{reading['file']}: {n_rows:,} row{'s' if n_rows != 1 else ''}; {', '.join(columns)}"
 
 
 def read_answer_files(options: AnswerOptions, problems: Problems) -> list[AnswerSystem]:
@@ -8777,15 +8722,14 @@ def read_split_answers(name: str, problems: Problems) -> list[AnswerSystem]:
         answers = []
         for answer in system.answers:
             question = answer.question
-            prediction = answer.prediction
             item = Item(
                 id=question.question_id,
                 question=question.question,
                 accepted=[question.answer] if question.answer.strip() else [],
-                prediction=prediction.answer,
+                prediction=answer.prediction.answer,
                 category=question.question_type,
                 expected_sources=question.gold_ids,
-                sources=prediction.retrieved_ids,
+                sources=answer.prediction.retrieved_ids,
             )
             answers.append(build_item_answer(item))
         warnings = [*split.warnings, *system.warnings]
@@ -8804,30 +8748,28 @@ def read_answer_file(
     columns = choose_columns(Item, rows, given, own_problems, needs_gold=needs_gold)
     if file.data is not None and not own_problems:
         own_problems += find_lacking_columns(file, rows, columns, needs_gold=needs_gold)
-    graded = []
+    by_system: dict[str, list[JsonRow]] = defaultdict(list)
     ungraded: dict[str, list[str]] = defaultdict(list)  # the places of other rows, by reason
     for row in rows:
         fields = name_fields(Item, row.data, columns)
+        place = row.key or f"line {row.line}"
         if needs_gold and {"gold", "options"}.isdisjoint(fields):
-            ungraded["no gold answer"].append(row.place)
+            ungraded["no gold answer"].append(place)
         elif "system" in columns and "system" not in fields:
-            ungraded["no system"].append(row.place)
+            ungraded["no system"].append(place)
         else:
-            graded.append(row._replace(data=fields))
-    by_system: dict[str, list[ItemAnswer]] = defaultdict(list)
-    for item in parse_items(graded, own_problems):
-        by_system[item.system].append(build_item_answer(item))
-    if ungraded and not (graded or own_problems):
+            by_system[format_plain(fields.get("system")) or ""].append(row._replace(data=fields))
+    if ungraded and not (by_system or own_problems):
         own_problems.append(Problem(file.name, f"no row can be graded: {', '.join(ungraded)}", 1))
-    for answers in by_system.values():
+    reading = {"file": file.name, "rows": len(rows), "columns": columns, "not_graded": ungraded}
+    systems = []
+    for system, own_rows in by_system.items():
+        # Rows without an ID are numbered within their system, so that a question has the same in each
+        answers = list(map(build_item_answer, parse_items(own_rows, own_problems)))
         repeated = find_repeated(list_ids(answers))
         if repeated:
             advice = "where the file has several systems, name their column with --columns system="
             own_problems.append(Problem(file.name, f"IDs repeat: {shorten_names(repeated)}: {advice}", 1))
-    problems += own_problems
-    reading = {"file": file.name, "rows": len(rows), "columns": columns, "not_graded": ungraded}
-    systems = []
-    for system, answers in by_system.items():
         part = system if len(by_system) > 1 else ""
         warnings = [WarningRecord(f"{reason}, not graded", places) for reason, places in ungraded.items()]
         models = sorted(filter(None, {format_compact(answer.item.model) for answer in answers}))
@@ -8836,6 +8778,7 @@ def read_answer_file(
             warnings.append(WarningRecord("models that are graded as one system", models, advice))
         warnings = list_warnings(file.name, warnings)
         systems.append(AnswerSystem(part or name, file.source, answers, warnings, part=part, reading=reading))
+    problems += own_problems
     return systems
 
 
@@ -8862,7 +8805,7 @@ def find_lacking_columns(
 class StoredAnswer(Record):
     input: str = ""
     gold: str = ""
-    scores: dict[str, Rating | None] = {}
+    scores: dict[str, Annotated[float, msgspec.Meta(ge=-MAX_RATING, le=MAX_RATING)] | None] = {}
 
 
 class StoredAnswers(Record):
@@ -8897,14 +8840,14 @@ def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, Earlie
 
 
 def build_setup(
-    options: AnswerOptions, criteria: Iterable[Criterion], model: str, systems: Iterable[AnswerSystem]
+    options: AnswerOptions, criteria: Sequence[Criterion], systems: Iterable[AnswerSystem]
 ) -> dict[str, Any]:
     """Return what scores rest on."""
     names = ("methods", "protocol", "normalize", "threshold", "embedding_model", "judge_top", "repeats")
     setup: dict[str, Any] = {"program_version": VERSION}
     setup |= {name: getattr(options, name) for name in names}
     if criteria:
-        setup["judge_model"] = model
+        setup["judge_model"] = choose_model(options)
     for criterion in criteria:
         if criterion.own:
             setup.setdefault("criteria", {})[criterion.name] = criterion.prompt_hash
@@ -8914,26 +8857,30 @@ def build_setup(
     return setup
 
 
-def name_results(systems: Sequence[AnswerSystem], options: AnswerOptions, suffix: str) -> dict[str, str]:
-    """Return the results file of each system.
+def name_results(inputs: AnswerInputs) -> tuple[dict[str, str], str]:
+    """Return the results file of each system, and the stem of the names of reports.
 
-    Raises UsageError if one would be written twice, or over one that has no results of `answers`.
+    Raises UsageError if a file would be written twice, or over one that has no results of `answers`.
     """
+    options = inputs.options
+    model = inputs.setup.get("judge_model", DEFAULT_JUDGE_MODEL)
+    suffix = "" if model == DEFAULT_JUDGE_MODEL else JUDGE_SUFFIX + name_for_file(model)
+    systems = cast("Sequence[AnswerSystem]", inputs.study.systems)
     paths = {}
     for system in systems:
         path = Path(system.file.file)
         folder = path.parent if options.out is None else Path(options.out)
         stem = "_".join(filter(None, (path.stem, name_for_file(system.part))))
         paths[system.name] = (folder / f"{stem}_answers{suffix}.json").as_posix()
-    if options.sources:  # of a Python program, for which nothing is written
-        return paths
     read = [*(system.file.file for system in systems), *filter(None, [options.baseline])]
     for name in find_repeated([*map(os.path.realpath, paths.values()), *set(map(os.path.realpath, read))]):
         raise UsageError(f"{name} would be written twice, or over a file that is read: rename one")
     for name in filter(os.path.exists, paths.values()):
         if not parse_value(StoredAnswers, read_file(name, []), []):
             raise UsageError(f"{name} has no results, so it is not replaced: move it, or see --out")
-    return paths
+    [first, *others] = paths.values()
+    stem = Path(options.out or "", f"answers{suffix}").as_posix() if others else first.removesuffix(".json")
+    return paths, stem
 
 
 # -- The results file
@@ -8978,9 +8925,8 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
         results["flagged"] = list_ids(system.flagged)
     if system.title in graded.changes_since:
         results["baseline"] = graded.changes_since[system.title].block
-    reading = cast("AnswerSystem", system).reading
-    if reading:
-        results["read"] = reading
+    if system.file.file in inputs.readings:
+        results["read"] = inputs.readings[system.file.file]
     results["warnings"] = describe_warnings([*system.warnings, *list_answer_warnings(graded, system)])
     results["detailed_results"] = rows
     results["comparison"] = list_differences(graded.differences, system.title)
@@ -9095,9 +9041,13 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str,
 
 
 def summarize_quality(protocol: Criterion, system: ItemSystem) -> dict[str, Any]:
-    judged = [(answer.find_judgement(protocol), answer.cluster) for answer in system.answers]
-    judgements = [judgement for judgement, _ in judged if judgement]
-    clusters = [cluster for judgement, cluster in judged if judgement]
+    judgements = []
+    clusters = []
+    for answer in system.answers:
+        judgement = answer.find_judgement(protocol)
+        if judgement:
+            judgements.append(judgement)
+            clusters.append(answer.cluster)
     quality = {}
     for name in PROMPTS[protocol.prompt].score_names:
         measure = Measure(name, name, lowest=min(LEVEL_SCORES.values()), highest=TOP_SCORE)
@@ -9119,8 +9069,8 @@ def list_answer_warnings(graded: GradedAnswers, system: ItemSystem) -> Iterator[
     ]
     yield from list_warnings(system.name, warnings)
     reason = graded.why_not
-    if system.title not in study.asked:
-        reason = graded.why_not or f"it is not one of the {graded.inputs.choice}"
+    if not reason and system.title not in study.asked:
+        reason = f"it is not one of the {graded.inputs.choice}"
     if study.criteria and reason:
         names = ", ".join(criterion.name for criterion in study.criteria)
         yield WarningRecord(f"{names}: not judged: {reason}", file=system.name)
@@ -9216,14 +9166,14 @@ def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[
         for row in document["detailed_results"]:
             facts = {"Decided by": row["decision_method"], "Flags": ", ".join(row.get("flags", ()))}
             facts |= {name: format_number(score, 3) for name, score in row["scores"].items()}
-            for name in filter(lambda name: name.endswith(JUDGE_FIELDS), row):
-                is_list = isinstance(row[name], list)
-                text = ", ".join(map(str, row[name])) if is_list else format_compact(row[name])
-                facts[titles.get(name, name)] = text
+            for name, value in row.items():
+                if name.endswith(JUDGE_FIELDS):
+                    texts = map(str, value) if isinstance(value, list) else [format_compact(value)]
+                    facts[titles.get(name, name)] = ", ".join(texts)
             cases = {"failed": row["failure"], "flagged": row.get("flags")}
             marks = [mark for mark, reason in cases.items() if reason]
-            texts = (row["reasoning"], row["failure"] or "")
-            card = Card(title, row["prediction"], facts, *verdicts[row["correct"]], marks, *texts)
+            reasons = (row["reasoning"], row["failure"] or "")
+            card = Card(title, row["prediction"], facts, *verdicts[row["correct"]], marks, *reasons)
             yield Entry(f"{title} {row['id']}", row["input"], row["gold"], [card])
 
 

@@ -272,7 +272,7 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     ),
     "field": (
         "answers a.json --columns glod=x",
-        "argument --columns: expected FIELD=NAME, of rows, system, ",
+        "argument --columns: expected FIELD=PATH, got 'glod=x'; fields: rows, system, ",
     ),
     "measure": (
         "dev --fail-under recal@5=80",
