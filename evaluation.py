@@ -165,7 +165,7 @@ AnyRecord = TypeVar("AnyRecord", bound="Record")
 # Names of files, limits, models and exit codes, each with its source or reason, and the errors that end a
 # run. Read first: MODELS, and the four exceptions; whatever a user can cause is one of them.
 
-VERSION = "6.0.0"
+VERSION = "7.0.0"
 RESULTS_SCHEMA = 3
 
 SPLITS = ("train", "dev", "test")  # listed first
@@ -304,8 +304,6 @@ class JudgingStopped(Exception):
 NonBlank = Annotated[str, msgspec.Meta(pattern=r"\S")]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | None
 MAX_RATING = 10**9  # so that a square is exact enough
-RATING_RANGE = msgspec.Meta(ge=-MAX_RATING, le=MAX_RATING)
-Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE]
 Fields: TypeAlias = dict[str, Any]  # of a row as a file has it, before it is a record
 
 if TYPE_CHECKING:  # what the values are in memory, once a record's `__post_init__` has converted them
@@ -341,8 +339,7 @@ class Rubric(Record):
 
     @property
     def levels(self) -> dict[str, str]:
-        texts = zip(RUBRIC_LEVELS, self.level_texts, strict=True)
-        return {level: text for level, text in texts if text.strip()}
+        return {level: self.scale[level] for level in RUBRIC_LEVELS if self.scale.get(level, "").strip()}
 
     @property
     def texts(self) -> dict[str, str]:
@@ -572,8 +569,7 @@ class Item(Record, kw_only=True):
             if not isinstance(value, str):
                 setattr(self, name, *convert_texts(name, [value]))
         for name in ("options", "keywords", "expected_sources", "sources", "context"):
-            if not isinstance(getattr(self, name), list):
-                setattr(self, name, parse_list_cell(name, getattr(self, name)))
+            setattr(self, name, parse_list_cell(name, getattr(self, name)))
         gold = self.accepted if isinstance(self.accepted, list) else [self.accepted]
         self.accepted = list(dict.fromkeys(convert_texts("gold", [*gold, *self.options])))
         self.keywords = convert_texts("keywords", self.keywords)
@@ -640,13 +636,16 @@ class Claim(Record):
     perspectives: list[Perspective]
 
 
-class Summary(Record):
+class Identified(Record):
     id: Scalar
-    query: NonBlank
-    claims: list[Claim] = msgspec.field(name="summary")
 
     def __post_init__(self) -> None:
         [self.id] = convert_texts("id", [self.id])
+
+
+class Summary(Identified):
+    query: NonBlank
+    claims: list[Claim] = msgspec.field(name="summary")
 
 
 class GoldSummary(Record, kw_only=True):
@@ -667,12 +666,8 @@ class GoldSummary(Record, kw_only=True):
         self.against_ids = convert_texts("against_ids", self.against_ids)
 
 
-class MergedDocument(Record):
-    id: Scalar
+class MergedDocument(Identified):
     content: str = ""
-
-    def __post_init__(self) -> None:
-        [self.id] = convert_texts("id", [self.id])
 
     @property
     def is_from_web(self) -> bool:
@@ -730,7 +725,9 @@ def parse_verdict(value: object) -> bool | None:
 
 
 def parse_list_cell(field: str, value: Any) -> list[Any]:
-    """Return the list that a text has in JSON, or else a list of the value alone."""
+    """Return a list, also one that a text has in JSON, or else a list of the value alone."""
+    if isinstance(value, list):
+        return value
     if isinstance(value, str) and value.strip().startswith("["):
         with suppress(ValueError, RecursionError):
             return cast("list[Any]", json.loads(value))
@@ -825,7 +822,14 @@ def read_file(path: str, problems: Problems, pattern: str = "", max_bytes: int =
         source = InputFile(path, hashlib.sha256(data).hexdigest())
         return FileData(source, data.removeprefix(b"\xef\xbb\xbf"))
     except FileNotFoundError:
-        problems.append(Problem(path, explain_not_found(path, pattern)))
+        folder, name = os.path.split(os.path.abspath(path))
+        text = "file not found" if os.path.dirname(path) else f"file not found in {folder}"
+        if pattern:
+            text += f": expected {pattern}"
+        with suppress(OSError):  # the folder may not be there, or may not be listed
+            similar = difflib.get_close_matches(name, sorted(os.listdir(folder)))
+            text += f"; found {', '.join(similar)}" if similar else ""
+        problems.append(Problem(path, text))
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
         text = f"not UTF-8: byte 0x{data[error.start]:02x}; save as UTF-8, a spreadsheet as CSV UTF-8"
@@ -840,21 +844,6 @@ def check_regular(path: str) -> None:
     """Raise OSError for a directory, and for a FIFO, socket or device, whose opening may block."""
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(errno.EINVAL, "a directory" if os.path.isdir(path) else "not a file", path)
-
-
-def explain_not_found(path: str, pattern: str) -> str:
-    """Return where a file was looked for, and what is there instead."""
-    folder, name = os.path.split(os.path.abspath(path))
-    problem = "file not found"
-    if not os.path.dirname(path):
-        problem += f" in {folder}"
-    if pattern:
-        problem += f": expected {pattern}"
-    with suppress(OSError):  # the folder may not be there, or may not be listed
-        similar = difflib.get_close_matches(name, sorted(os.listdir(folder)))
-        if similar:
-            problem += f"; found {', '.join(similar)}"
-    return problem
 
 
 def shorten_problems(problems: Iterable[Problem]) -> list[str]:
@@ -895,9 +884,8 @@ def import_optional(module: str, needed_by: str) -> Any:
 
 # -- JSON: msgspec decodes a whole file to records; one that it refuses is decoded to values, row by row
 #
-# read_file -> FileData; list_rows -> a JsonRow each, with its place; parse_row -> a record, or a problem that
-# begins with the place. parse_rows does both for rows, parse_members for the members of an object, and
-# parse_value for a file that is one record. Tables, such as those of answers, come in by list_item_rows.
+# read_file -> FileData; list_rows -> a JsonRow each, with its place; parse_row -> a record or a problem.
+# parse_rows does both for rows, parse_members for members of an object, parse_value for a whole file.
 
 # What decoding can raise, the last two for numbers with too many digits
 JSON_ERRORS = (msgspec.DecodeError, RecursionError, ValueError, OverflowError)
@@ -913,10 +901,6 @@ class JsonRow(NamedTuple):
 
     def report(self, text: str) -> Problem:
         return Problem(self.file, text, self.line, self.key)
-
-    @property
-    def place(self) -> str:
-        return self.key or f"line {self.line}"
 
 
 def parse_value(kind: type[T], file: FileData, problems: Problems) -> T | None:
@@ -935,10 +919,8 @@ def parse_rows(kind: type[AnyRecord], file: FileData, problems: Problems) -> dic
             return dict(enumerate(msgspec.json.Decoder(kind).decode_lines(file.data), start=1))
     records = {}
     for position, row in enumerate(list_rows(file, problems), start=1):
-        record = parse_row(kind, row, problems)
-        if record is not None:
-            records[position] = record
-    return records
+        records[position] = parse_row(kind, row, problems)
+    return {position: record for position, record in records.items() if record is not None}
 
 
 def parse_members(
@@ -1011,7 +993,8 @@ def decode_json(kind: type[T], data: bytes) -> T:
     """Decode JSON. Null and NaN count as missing. Raises one of JSON_ERRORS."""
     with suppress(msgspec.DecodeError):
         return msgspec.json.decode(data, type=kind)
-    return convert_value(kind, drop_nulls(json.loads(data, parse_constant=lambda _: None)))
+    value = json.loads(data.decode("utf-8-sig"), parse_constant=lambda _: None)
+    return convert_value(kind, value)
 
 
 def convert_value(kind: type[T], value: Any) -> T:
@@ -1043,11 +1026,12 @@ def describe_fault(error: Exception, row: JsonRow) -> Problem:
             message = "JSON is cut off" if text else "the file is empty"
         line = max(row.line, 1) + text.count("\n", 0, error.pos)
         return row._replace(line=line).report(message)
-    return row.report(f"cannot be read as JSON: {error}")
+    is_nested = isinstance(error, RecursionError)
+    return row.report("JSON is nested too deeply" if is_nested else "a number has too many digits")
 
 
 def find_repeated(names: Iterable[str]) -> list[str]:
-    """Return the names that occur more than once, each once, in order of first occurrence."""
+    """Return the names that occur more than once, each once."""
     return [name for name, count in Counter(names).items() if count > 1]
 
 
@@ -1076,7 +1060,7 @@ def read_rows(file: FileData, problems: Problems, columns: Columns = NO_COLUMNS)
         rows = list_rows(file, problems)
     else:
         rows = read_csv_rows(file, problems)
-    is_one_value = [(row.line, row.key) for row in rows] == [(0, "")]
+    is_one_value = len(rows) == 1 and not (rows[0].line or rows[0].key)
     if is_one_value and ("rows" in columns or not name.endswith(".jsonl")):  # which may have one line
         rows = list_members(rows[0], columns.get("rows", ""), problems)
     elif rows and "rows" in columns:
@@ -1089,15 +1073,15 @@ def list_members(whole: JsonRow, path: str, problems: Problems) -> list[JsonRow]
     """Return the rows of the list that is at a path in an object, or else of its only list of objects."""
     members = only_dict(whole.data)
     found = shorten_names([*members]) or cut_text(format_compact(whole.data))
-    lists = {path: find_member(members, path)}
-    problem = f"no list of rows at {path}: found {found}"
-    if not path:
-        lists = {name: rows for name, rows in members.items() if isinstance(rows, list)}
-        lists = {name: rows for name, rows in lists.items() if any(isinstance(row, dict) for row in rows)}
+    if path:
+        rows = find_member(members, path)
+        problem = f"no list of rows at {path}: found {found}"
+    else:
+        lists = [name for name, rows in members.items() if isinstance(rows, list) and dict in map(type, rows)]
+        rows = members[lists[0]] if len(lists) == 1 else None
         what = f"lists of rows: {', '.join(lists)}" if lists else f"no list of rows: found {found}"
-        problem = f"{what}: name one, for answers as --columns rows={next(iter(lists), 'PATH')}"
-    rows = next(iter(lists.values()), None)
-    if len(lists) == 1 and isinstance(rows, list):
+        problem = f"{what}: name one, for answers as --columns rows={[*lists, 'PATH'][0]}"
+    if isinstance(rows, list):
         return [JsonRow(whole.file, row, key=f"[{index}]") for index, row in enumerate(rows)]
     problems.append(whole.report(problem))
     return []
@@ -1109,15 +1093,15 @@ def find_member(value: Any, path: str) -> Any:
     A member whose name is the whole path counts first: "a.b" before "b" in "a".
     """
     first, _, rest = path.partition(".")
-    if isinstance(value, dict):
-        if path in value:
-            return value[path]
-        folded = {fold_name(name): member for name, member in value.items()}
-        whole = folded.get(fold_name(path))
-        return find_member(folded.get(fold_name(first)), rest) if rest and whole is None else whole
-    if isinstance(value, list) and first.isdecimal() and int(first) < len(value):
-        return find_member(value[int(first)], rest) if rest else value[int(first)]
-    return None
+    if isinstance(value, list):
+        value = {str(position): member for position, member in enumerate(value)}
+    if not isinstance(value, dict):
+        return None
+    if path in value:
+        return value[path]
+    folded = {fold_name(name): member for name, member in value.items()}
+    whole = folded.get(fold_name(path))
+    return find_member(folded.get(fold_name(first)), rest) if rest and whole is None else whole
 
 
 def check_columns(rows: Sequence[JsonRow], columns: Columns, problems: Problems) -> None:
@@ -1203,11 +1187,10 @@ def read_csv_rows(file: FileData, problems: Problems) -> list[JsonRow]:
     """Return each row as an object of its cells by lower-case column name. A blank cell is empty."""
     text = file.text
     first_line, _, rest = text.partition("\n")
-    line = 1  # on which the next row begins
-    if re.fullmatch(r"sep=.?\s*", first_line, re.IGNORECASE):  # for spreadsheets
-        text = rest
-        line = 2
-    n_before = line
+    has_hint = re.fullmatch(r"sep=.?\s*", first_line, re.IGNORECASE)  # for spreadsheets
+    text = rest if has_hint else text
+    first = 2 if has_hint else 1
+    line = first  # on which the next row begins
     delimiter = max(",;\t", key=text.lstrip().partition("\n")[0].count)
     csv.field_size_limit(2**31 - 1)  # an answer may be long
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -1225,7 +1208,7 @@ def read_csv_rows(file: FileData, problems: Problems) -> list[JsonRow]:
                 header = [cell.strip().lower() for cell in cells]
                 for name in find_repeated(filter(None, header)):
                     problems.append(Problem(file.name, f"two columns are named {name}", line))
-            line = reader.line_num + n_before
+            line = first + reader.line_num
     except csv.Error as error:
         problems.append(Problem(file.name, f"not CSV: {error}", line))
     return rows
@@ -1277,7 +1260,6 @@ def read_corpus(pattern: str, problems: Problems) -> dict[str, Document]:
 
 
 def find_documents() -> list[Path]:
-    """Return the files of the corpus that hold documents, in alphabetical order."""
     paths = [path for path in sorted(Path(CORPUS_DIR).rglob("*")) if path.suffix in DOCUMENT_SUFFIXES]
     return [path for path in paths if path.exists() and is_inside(CORPUS_DIR, path)]
 
@@ -2848,7 +2830,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     def find_word(self, score: float) -> str:
         """Return the judge's word that is nearest to a score, of which repeats have the mean."""
         choices = PROMPTS[self.prompt].choices
-        return str(min(choices, key=lambda word: abs(choices[word] - score)))
+        return str(min(choices, key=lambda word: (abs(choices[word] - score), choices[word])))
 
     def parse_score(self, value: object) -> float:
         """Return the score that a person has given, as a number or the judge's word. Raises ValueError."""
@@ -3126,6 +3108,7 @@ FIRST_WINDOW = 4  # calls in flight until the service's limits are known
 MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or out of reach
 MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the complaint added
 MAX_FAILURES = 20  # lost calls or refusals (429) in a row, or answers if none has a usable reply
+PATIENCE_S = 300.0  # how long a service that has answered may be away
 MIN_OWNERS = 3  # submissions, or questions, of the answers: those of one may all be unusual
 TIMEOUT_S = 300.0  # without a byte of a reply; a local model on a processor is slow
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
@@ -3136,8 +3119,9 @@ CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
 
 WITHDRAWN_CODES = ("model_not_found", "model_decommissioned")
 ENDING_STATUSES = (401, 402)  # the API key or the account: nothing can be judged
-REJECTING_STATUSES = (None, *range(300, 400), 403, 404, 405)  # not reached, a wrong address, a firewall
-PASSING_STATUSES = (None, 408, 409, 498, *range(500, 600))  # 498: no capacity
+REJECTING_STATUSES = (None, 200, *range(300, 400), 403, 404, 405)  # a wrong address, a firewall, another API
+PASSING_STATUSES = (None, 200, 408, 409, 498, *range(500, 600))
+AWAY_STATUSES = (None, 498, 502, 503, 504)  # not reached or too late, no capacity, a server that starts
 
 
 Notify: TypeAlias = Callable[[str], None]
@@ -3165,6 +3149,7 @@ class Use(msgspec.Struct):
     refusals: int = 0  # 429
     usage: Usage = NO_USAGE
     cost_usd: float = 0.0  # 0 for a model of unknown price
+    is_estimated: bool = False  # as the service has not counted the tokens of some calls
     seconds: float = 0.0
 
 
@@ -3178,6 +3163,7 @@ class Session(msgspec.Struct, frozen=True):
     price: Price | None = None
     where: str = ""  # " (asked: URL)" if that is another service than Groq's
     n_replies: int = 0  # that can be used, of this run and from the journal
+    reply_models: Mapping[str, int] = {}  # that gave these replies, as the service says
     left_out: Sequence[str] = ()  # parameters that the service did not take for some of the replies
     shortened: Sequence[str] = ()  # answers whose prompts the service does not seem to have read whole
     use: Use = msgspec.field(default_factory=Use)
@@ -3207,7 +3193,8 @@ class Session(msgspec.Struct, frozen=True):
         price = "price unknown" if cost_usd is None else f"${cost_usd:.4f}"
         calls = f"{use.calls} calls, {use.retries} retries, {use.refusals} rate limits (429)"
         tokens = f"{use.usage.prompt} tokens in, {use.usage.completion} out"
-        return [f"{replies}; {calls}, {tokens}, {price}, {use.seconds:.1f} s"]
+        estimated = " (estimated)" if use.is_estimated else ""
+        return [f"{replies}; {calls}, {tokens}, {price}{estimated}, {use.seconds:.1f} s"]
 
     def report_end(self) -> list[Message]:
         lines: list[Message] = []
@@ -3215,6 +3202,9 @@ class Session(msgspec.Struct, frozen=True):
             what = "the service counts less than half of a prompt's tokens, and may not have read the rubric"
             advice = f"give the model a longer context ({shorten_names(self.shortened)})"
             lines.append(WarningRecord(f"{what}: {advice}"))
+        if len(self.reply_models) > 1:
+            counts = ", ".join(f"{model} ({count})" for model, count in self.reply_models.items())
+            lines.append(WarningRecord(f"the {self.noun} are by several models: {counts}"))
         if self.unavailable:
             lines.append(f"error: {self.activity} ended: {self.unavailable}{self.where}")
         elif self.stopped:
@@ -3273,6 +3263,7 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
         price=price,
         where=where,
         n_replies=len(judgements),
+        reply_models=count_models(judgements),
         left_out=sorted(set(flatten(row.reply.left_out for row in judgements if row.reply))),
         shortened=runner.shortened,
         use=runner.use,
@@ -3283,13 +3274,19 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
     return collect_outcomes(answered), session
 
 
+def count_models(judgements: Iterable[Judgement]) -> dict[str, int]:
+    """Return how many replies each model gave: a service may answer by another one than was asked."""
+    replies = [judgement.reply for judgement in judgements if judgement.reply]
+    return dict(sorted(Counter(reply.model or reply.requested for reply in replies).items()))
+
+
 def explain_no_replies(assignment: Assignment, unavailable: str, where: str, console: Console) -> Session:
     """Return a session without a model. Raises UsageError or JudgeUnavailable if one is needed."""
     if assignment.is_needed and unavailable:
         raise JudgeUnavailable(unavailable + where)
     if assignment.is_needed:
-        is_python = assignment.options.journal_only
-        advice = "name it: judge=MODEL" if is_python else f"set {API_KEY}, or see --dry-run"
+        is_unnamed = assignment.options.journal_only
+        advice = "name it: judge=MODEL" if is_unnamed else f"set {API_KEY}, or see --dry-run"
         raise UsageError(f"this needs a model: {advice}")
     if not unavailable:
         console.error(f"{API_KEY} is not set: answers are not judged.")
@@ -3307,7 +3304,8 @@ def choose_model(options: JudgeOptions, journal: Journal | None = None) -> str:
         journal = read_journal(options)
     if len(journal.models) > 1:
         names = " and ".join(sorted(journal.models))
-        raise UsageError(f"{journal.path} has replies by {names}: name one with --model")
+        how = "judge=MODEL" if options.journal_only else "--model"
+        raise UsageError(f"{journal.path} has replies by {names}: name one with {how}")
     is_elsewhere = journal.asks_service and not journal.endpoint.endswith(GROQ_PREFIX)
     if is_elsewhere and not journal.models:
         raise UsageError(f"{journal.endpoint}: name one of its models with --model")
@@ -3405,13 +3403,15 @@ class ServiceError(Exception):
         status: int | None = None,
         headers: Headers = MappingProxyType({}),
         is_lost: bool = False,  # whether the call was sent, and its reply may have to be paid for
+        is_timeout: bool = False,
+        advice: str = "",
     ) -> None:
         details: Fields = {}  # that are in the response, by OpenAI's names
         with suppress(ValueError, RecursionError):
             details = only_dict(only_dict(json.loads(text)).get("error"))
         texts = {name: value for name, value in details.items() if isinstance(value, str)}
         self.message = texts.get("message") or text
-        shown = cut_text(self.message)
+        shown = cut_text(self.message) + advice
         super().__init__(shown if status is None else f"HTTP {status}: {shown}")
         self.status = status
         self.code = texts.get("code", "")
@@ -3420,6 +3420,7 @@ class ServiceError(Exception):
         self.retry_after_s = parse_duration(headers.get("retry-after") or "")
         self.token_limit = read_token_limit(headers)
         self.is_lost = is_lost
+        self.is_timeout = is_timeout
 
 
 class Turn(msgspec.Struct, eq=False):
@@ -3462,6 +3463,9 @@ class Runner:
         self.failed: dict[tuple[str, int], str] = {}  # answer -> whose it is, or its question
         self.in_flight: list[Turn] = []
         self.lost_in_a_row = 0
+        self.n_timeouts = 0
+        self.has_response = False  # whether the service has ever sent one
+        self.replied_s = time.monotonic()  # when the last reply came, or the run began
         self.refused_in_a_row = 0  # 429: of the calls that were in flight together one counts
         self.refused_at_s = -math.inf
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
@@ -3543,7 +3547,8 @@ class Runner:
         """Return the reply to a request after as many calls as it takes; None if the run has stopped."""
         body = call.body
         usage = NO_USAGE
-        n_errors = 0
+        n_errors = 0  # that count against this call
+        n_away = 0
         n_invalid = 0
         for n_calls in itertools.count():
             turn = self.wait_for_turn(call, body, is_retry=n_calls > 0)
@@ -3554,8 +3559,11 @@ class Runner:
                 usage += reply.usage
                 call.read(reply)
             except ServiceError as error:
-                n_errors += error.status != 429
-                if not self.can_try_again(call, error, n_errors, turn.started_s):
+                # While no call has a reply it is the service that is away, and not this call that fails.
+                is_away = error.status in AWAY_STATUSES and self.replied_s < turn.started_s
+                n_away += is_away
+                n_errors += error.status != 429 and not is_away
+                if not self.can_try_again(call, error, n_errors, n_away, turn.started_s):
                     return Failure(str(error), is_rejected=error.status in REJECTING_STATUSES)
             except InvalidReply as error:
                 n_invalid += 1
@@ -3615,7 +3623,11 @@ class Runner:
                 turn.cost_usd = compute_cost(self.price, reply.usage) or 0.0
             self.end_turn(turn, limit, answered=True)
             self.use.usage += turn.usage
+            self.use.is_estimated |= not reply.usage.total
+            self.replied_s = time.monotonic()
+            self.has_response = True
             self.lost_in_a_row = 0
+            self.n_timeouts = 0
             self.refused_in_a_row = 0
             n_chars = count_chars(body)
             if 0 < 2 * CHARS_PER_TOKEN * turn.usage.prompt < n_chars:
@@ -3630,7 +3642,9 @@ class Runner:
         self.use.cost_usd += turn.cost_usd
         self.changed.notify_all()
 
-    def can_try_again(self, call: Call, error: ServiceError, n_errors: int, started_s: float) -> bool:
+    def can_try_again(
+        self, call: Call, error: ServiceError, n_errors: int, n_away: int, started_s: float
+    ) -> bool:
         """Return, after a pause, whether a request may be tried again.
 
         Raises JudgeUnavailable or JudgingStopped if the same would happen to every request.
@@ -3643,17 +3657,36 @@ class Runner:
         if error.status in ENDING_STATUSES:
             raise JudgeUnavailable(f"{error} ({call.request.name})")
         with self.changed:
+            self.has_response |= error.status is not None
             self.lost_in_a_row = self.lost_in_a_row + 1 if error.status is None else 0
-            if self.lost_in_a_row >= max(MAX_FAILURES, 2 * self.options.workers):
-                raise JudgingStopped(f"the service cannot be reached ({error}); run again when it can")
+            self.n_timeouts += error.is_timeout
+            if n_away:
+                self.check_patience(error, n_away)
         if error.status not in PASSING_STATUSES or n_errors >= MAX_ATTEMPTS:
             return False
-        backoff_s = BACKOFF_S * 2.0 ** (n_errors - 1) * (1 - random.random() / 2)
+        n_pauses = min(n_errors + n_away, MAX_ATTEMPTS - 1)
+        backoff_s = BACKOFF_S * 2.0 ** (n_pauses - 1) * (1 - random.random() / 2)
         pause_s = max(backoff_s, error.retry_after_s or 0.0)
         check_wait(pause_s)
         with self.changed:
             self.changed.wait_for(lambda: self.is_stopped, pause_s)
         return True
+
+    def check_patience(self, error: ServiceError, n_away: int) -> None:
+        """Have one call at a time ask whether the service is back. Raises JudgingStopped after PATIENCE_S.
+
+        An address that has never sent a response ends the run as soon as a call has used its attempts.
+        """
+        self.limiter.window = 1
+        advice = "run again when it can"
+        if self.n_timeouts > 1 and self.options.workers > 1:
+            advice = "if it is slow, ask for fewer replies at a time with --workers"
+        is_lost = n_away >= MAX_ATTEMPTS or self.lost_in_a_row >= max(MAX_FAILURES, 2 * self.options.workers)
+        if is_lost and not self.has_response:
+            raise JudgingStopped(f"the service cannot be reached ({error}); {advice}")
+        away_s = time.monotonic() - self.replied_s
+        if away_s >= PATIENCE_S:
+            raise JudgingStopped(f"the service has not replied for {away_s:.0f} s ({error}); {advice}")
 
     def handle_refusal(self, error: ServiceError, started_s: float) -> bool:
         """Make all calls wait. Return False if the request exceeds the limit. Raises JudgingStopped."""
@@ -3961,22 +3994,30 @@ class Service:
             response = next(self.clients).post("/chat/completions", cast_to=httpx.Response, body=content)
         except groq.APIStatusError as error:
             text = error.response.text.strip() or str(error)
+            advice = ""
             if error.response.is_redirect:  # following it could take answers and the API key away
                 text = f"it redirects, which is not followed: correct {BASE_URL_VARIABLE}"
-            raise ServiceError(self.redact(text), error.status_code, error.response.headers) from None
-        except (
-            groq.APIError,
-            httpx.HTTPError,
-            UnicodeError,
-        ) as error:  # the last if a model's name is no text
-            is_lost = not isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
-            cause = f" {error.__cause__}" if error.__cause__ else ""
-            raise ServiceError(self.redact(f"{error}{cause}"), is_lost=is_lost) from None
+            elif error.status_code == 404 and self.endpoint != GROQ_URL + GROQ_PREFIX:
+                advice = f" (is the address right? {BASE_URL_VARIABLE} may have to end in /v1)"
+            headers = error.response.headers
+            raise ServiceError(self.redact(text), error.status_code, headers, advice=advice) from None
+        except (groq.APIError, httpx.HTTPError, UnicodeError) as error:  # the last: a model's name is no text
+            cause = error.__cause__
+            text = f"{error} {cause or ''}".strip()
+            if "CERTIFICATE_VERIFY_FAILED" in text:
+                text += " (name the file of a certificate that you trust in SSL_CERT_FILE)"
+            is_lost = not isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout))
+            is_timeout = isinstance(error, groq.APITimeoutError)
+            raise ServiceError(self.redact(text), is_lost=is_lost, is_timeout=is_timeout) from None
         text = self.redact(response.content.decode("utf-8", "replace"))
         try:
             return read_completion(json.loads(text), self.endpoint), read_token_limit(response.headers)
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
-            raise ServiceError(f"the answer is not what was asked for: {text}", is_lost=True) from None
+            kind, _, _ = response.headers.get("content-type", "").partition(";")
+            text = f"the answer is not what was asked for: {text}"
+            if kind and "json" not in kind:
+                text = f"the reply is {kind}, not JSON"
+            raise ServiceError(text, response.status_code, is_lost=True) from None
 
 
 def open_service(options: JudgeOptions, notify: Notify, resources: ExitStack) -> Service:
@@ -4014,12 +4055,17 @@ def read_completion(completion: Any, endpoint: str) -> Reply:
     choice = completion["choices"][0]
     refusal = choice["message"].get("refusal")
     finish_reason = choice.get("finish_reason")
+    content = choice["message"].get("content") or ""
     refused = "the model refuses to answer" if refusal else ""
     if finish_reason == "content_filter":
         refused = "a content filter ended it"
+    elif not content and "{" in str(choice["message"].get("reasoning_content")):
+        refused = (
+            "content is empty, and reasoning_content has the reply: turn off the server's reasoning parser"
+        )
     counts = only_dict(completion.get("usage"))
     return Reply(
-        content=str(refusal or choice["message"].get("content") or ""),
+        content=str(refusal or content),
         model=str(completion.get("model") or ""),
         endpoint=endpoint,
         fingerprint=str(completion.get("system_fingerprint") or ""),
@@ -4815,6 +4861,7 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
     """Return the files that could be written, and whether that is all. Raises an error if it is none."""
     written = []
     errors: list[OSError | UsageError] = []
+    messages = []
     for file in files:
         try:
             Path(file.path).parent.mkdir(parents=True, exist_ok=True)
@@ -4822,9 +4869,11 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
             written.append(file)
         except (OSError, UsageError) as error:
             errors.append(error)
-            console.error(f"error: {file.path} is not written: {getattr(error, 'strerror', '') or error}")
+            messages.append(f"error: {file.path} is not written: {getattr(error, 'strerror', '') or error}")
     if errors and not written:
-        raise errors[0]
+        console.error(*messages[:-1])
+        raise errors[-1]  # which is reported by `main`
+    console.error(*messages)
     if errors:
         console.error(f"Written are {shorten_names([file.path for file in written])}")
     return written, not errors
@@ -4838,7 +4887,8 @@ def print_saved(files: Sequence[OutputFile], title: str, console: Console) -> No
         text = escape_console(f"{title} saved to: {shorten_names(results)}")
         console.print(render_title(text).rstrip("\n"))
     if len(reports) > len(REPORT_FORMATS):
-        reports = [Path(os.path.commonpath(reports)).as_posix() + "/"]
+        with suppress(ValueError):  # on several drives
+            reports = [Path(os.path.commonpath(reports)).as_posix() + "/"]
     if reports:
         console.print(escape_console(f"Reports saved to: {shorten_names(reports)}"))
 
@@ -4919,6 +4969,12 @@ class System(msgspec.Struct, Generic[A]):
 
     def list_scores(self, name: str) -> list[float]:
         return [answer.scores[name] for answer in self.answers if name in answer.scores]
+
+    def list_judgements(self, criteria: Iterable[Criterion]) -> list[Judgement]:
+        """Return what a judge has said of the answers, each repeat by itself."""
+        pairs = itertools.product(criteria, self.answers)
+        judgements = [answer.find_judgement(criterion) for criterion, answer in pairs]
+        return list(flatten(judgement.repeats for judgement in judgements if judgement))
 
     def find_missing(self, criterion: Criterion, *, asked: bool | None = None) -> list[A]:
         """Return the answers without a judgement, or only those that a judge was asked about, or was not."""
@@ -5235,37 +5291,17 @@ class EarlierRun(NamedTuple):
     scores: Scores
 
 
-class ChangesSince(NamedTuple):
+class Changes(NamedTuple):
     """A system compared with itself in earlier results, over the questions that both have with equal gold."""
 
-    file: InputFile
-    n_questions: int
-    n_possible: int  # questions that the larger of the two has
-    n_documents: int
-    differences: Sequence[Difference]
-    lost: Sequence[str]  # titles of the measures that the system does not submit any more
-    gone: Sequence[str]  # questions that the system has no row of any more: it may fail on them
-
-    @property
-    def notes(self) -> list[str]:
-        n_left_out = self.n_possible - self.n_questions
-        what = f"{n_left_out} of {self.n_possible} questions are new, gone or have other gold"
-        return [f"{what}, and are not compared with the baseline"] if n_left_out else []
-
-    def build_block(self) -> dict[str, Any]:
-        return {
-            **self.file.build_block(),
-            "questions": self.n_questions,
-            "documents": self.n_documents,
-            "differences": [row.build_block() for row in self.differences],
-            "not_submitted": self.lost,
-            "notes": self.notes,
-        }
+    block: Mapping[str, Any]  # as results have it
+    notes: Sequence[str]  # which questions are left out
+    checks: Sequence[Check]
 
 
 def find_changes(
     study: Study[A], group: GradedGroup[A], runs: Mapping[str, EarlierRun]
-) -> dict[str, ChangesSince]:
+) -> dict[str, Changes]:
     """Compare systems with their earlier runs, on the measures that are compared: has any dropped?"""
     keys = group.table.item_keys
     common: dict[str, Sample] = {}
@@ -5276,26 +5312,35 @@ def find_changes(
         own_rows = sorted(group.places[name].tolist())
         rows = [row for row in own_rows if keys[row] in positions]
         asked = {keys[row][0] for row in own_rows}
-        missing = dict.fromkeys(str(key[0]) for key in positions if key[0] not in asked)
-        gone[name] = list(missing)
+        gone[name] = list(dict.fromkeys(str(key[0]) for key in positions if key[0] not in asked))
         common[name] = group.table.items.select(np.array(rows, np.intp))
         now = group.table.systems[name].select(np.array(rows, np.intp))
         before = runs[name].scores.select(np.array([positions[keys[row]] for row in rows], np.intp))
         pairs += pair_runs(study, name, common[name], now, before)
     tested = test_pairs(pairs, is_one_sided=True)  # All systems are one family: p is adjusted for it.
-    changes_since = {}
+    changes = {}
     for name, items in common.items():
+        n_possible = max(len(group.places[name]), len(runs[name].item_keys))
         own = [row for row in tested if row.system == name]
-        changes_since[name] = ChangesSince(
-            file=runs[name].file,
-            n_questions=items.n,
-            n_possible=max(len(group.places[name]), len(runs[name].item_keys)),
-            n_documents=len(items.sum_clusters()),
-            differences=[row for row in own if row.state is not State.NOT_SUBMITTED],
-            lost=[row.measure.title for row in own if row.state is State.NOT_SUBMITTED],
-            gone=gone[name],
-        )
-    return changes_since
+        lost = [row.measure.title for row in own if row.state is State.NOT_SUBMITTED]
+        compared = [row for row in own if row.state is not State.NOT_SUBMITTED]
+        note = f"{n_possible - items.n} of {n_possible} questions are new, gone or have other gold"
+        notes = [f"{note}, and are not compared with the baseline"] if items.n < n_possible else []
+        block = {
+            **runs[name].file.build_block(),
+            "questions": items.n,
+            "documents": len(items.sum_clusters()),
+            "differences": [row.build_block() for row in compared],
+            "not_submitted": lost,
+            "notes": notes,
+        }
+        if 2 * items.n < n_possible or not items.n:
+            common_text = f"only {items.n} of {n_possible} questions"
+            line = f"{name}: {common_text} are in the baseline with the same gold"
+            changes[name] = Changes(block, notes, [Check(line, is_worse=False)])
+        else:
+            changes[name] = Changes(block, notes, check_changes(name, compared, lost, gone[name]))
+    return changes
 
 
 def pair_runs(study: Study[A], name: str, items: Sample, now: Scores, before: Scores) -> list[Pair]:
@@ -5306,69 +5351,63 @@ def pair_runs(study: Study[A], name: str, items: Sample, now: Scores, before: Sc
     for key, earlier in before.values.items():
         measure = titled.get(key, Measure(key, key))
         was_submitted = before.obstacles.get(key) is not State.NOT_SUBMITTED
-        if was_submitted and (measure in study.compared or key not in titled):
-            obstacle, reason = find_obstacle(now, before, key)
-            scores = now.values.get(key, unknown)
-            pairs.append(Pair(name, "the baseline", measure, items, scores, earlier, obstacle, reason))
+        if not was_submitted or (measure not in study.compared and key in titled):
+            continue
+        origins = [scores.origins.get(key) for scores in (now, before)]
+        judges = [origin and (origin.model, origin.prompt_hash) for origin in origins]
+        obstacle = before.obstacles.get(key) or now.obstacles.get(key)
+        reason = ""
+        if now.obstacles.get(key) is State.NOT_SUBMITTED:
+            obstacle = State.NOT_SUBMITTED
+        elif key not in now.values:
+            obstacle = State.NOT_COMPARABLE
+            reason = "not measured now"
+        elif judges[0] != judges[1]:
+            obstacle = State.NOT_COMPARABLE
+            reason = "not judged by the same model with the same prompt"
+        scores = now.values.get(key, unknown)
+        pairs.append(Pair(name, "the baseline", measure, items, scores, earlier, obstacle, reason))
     return pairs
 
 
-def find_obstacle(now: Scores, before: Scores, name: str) -> tuple[State | None, str]:
-    """Return what keeps a measure from being compared with an earlier run, and a reason that says more."""
-    origins = [scores.origins.get(name) for scores in (now, before)]
-    judges = [origin and (origin.model, origin.prompt_hash) for origin in origins]
-    if now.obstacles.get(name) is State.NOT_SUBMITTED:
-        return State.NOT_SUBMITTED, ""
-    if name not in now.values:
-        return State.NOT_COMPARABLE, "not measured now"
-    if judges[0] != judges[1]:
-        return State.NOT_COMPARABLE, "not judged by the same model with the same prompt"
-    return before.obstacles.get(name) or now.obstacles.get(name), ""
-
-
-def check_changes(changes_since: Mapping[str, ChangesSince]) -> list[Check]:
+def check_changes(
+    system: str, compared: Iterable[Difference], lost: Sequence[str], gone: Sequence[str]
+) -> list[Check]:
     """Return what is worse than in the baseline, and what cannot be told."""
     checks = []
-    for system, since in changes_since.items():
-        if 2 * since.n_questions < since.n_possible or not since.n_questions:
-            common = f"only {since.n_questions} of {since.n_possible} questions"
-            line = f"{system}: {common} are in the baseline with the same gold"
-            checks.append(Check(line, is_worse=False))
-            continue
-        if since.lost:
-            line = f"{system}: in the baseline, and not submitted now: {', '.join(since.lost)}"
-            checks.append(Check(line, is_worse=True))
-        if since.gone:
-            line = f"{system}: questions of the baseline that are gone: {shorten_names(since.gone)}"
-            checks.append(Check(line, is_worse=False))
-        unknown: dict[str, list[str]] = defaultdict(list)
-        for change in since.differences:
-            title = change.measure.title
-            if change.state is State.WORSE:
-                _, gap, p = list_difference_cells(change)
-                checks.append(Check(f"{system}: {title} {gap} against the baseline, p {p}", is_worse=True))
-            elif change.p is None:
-                unknown[change.verdict].append(title)
-        for why, titles in unknown.items():
-            line = f"{system}: not compared with the baseline: {', '.join(titles)}: {why}"
-            checks.append(Check(line, is_worse=False))
+    if lost:
+        line = f"{system}: in the baseline, and not submitted now: {', '.join(lost)}"
+        checks.append(Check(line, is_worse=True))
+    if gone:
+        line = f"{system}: questions of the baseline that are gone: {shorten_names(gone)}"
+        checks.append(Check(line, is_worse=False))
+    unknown: dict[str, list[str]] = defaultdict(list)
+    for change in compared:
+        title = change.measure.title
+        if change.state is State.WORSE:
+            _, gap, p = list_difference_cells(change)
+            checks.append(Check(f"{system}: {title} {gap} against the baseline, p {p}", is_worse=True))
+        elif change.p is None:
+            unknown[change.verdict].append(title)
+    for why, titles in unknown.items():
+        line = f"{system}: not compared with the baseline: {', '.join(titles)}: {why}"
+        checks.append(Check(line, is_worse=False))
     return checks
 
 
-def list_change_warnings(changes_since: Mapping[str, ChangesSince]) -> list[WarningRecord]:
+def list_change_warnings(changes: Mapping[str, Changes]) -> list[WarningRecord]:
     """Return how many questions are left out of the comparison with a baseline."""
-    rows = ((name, note) for name, since in changes_since.items() for note in since.notes)
+    rows = ((name, note) for name, since in changes.items() for note in since.notes)
     return [WarningRecord(note, file=name) for name, note in rows]
 
 
-def build_baseline_part(path: str | None, changes_since: Mapping[str, ChangesSince]) -> Part:
-    if not path:
-        return NO_PART
+def build_baseline_part(path: str | None, changes: Mapping[str, Changes]) -> Part:
     how = "sign flips over documents or questions, adjusted for all measures and systems"
-    lines = [f"Baseline: {path}. Drops are tested by {how}."]
-    for name, since in changes_since.items():
+    lines = [f"Baseline: {path}. Drops are tested by {how}."] if path else []
+    for name, since in changes.items():
         lines += prefix_lines(name, since.notes)
-    lines += [check.line for check in check_changes(changes_since)]
+    for since in changes.values():
+        lines += [check.line for check in since.checks]
     return Part("Changes since the baseline", lines=lines)
 
 
@@ -5596,6 +5635,7 @@ class Submission(NamedTuple):
     names: Sequence[str] = ()  # of the systems to grade
     systems: Sequence[SplitSystem] = ()  # that could be read
     problems: Sequence[Problem] = ()  # each keeps one system out, and no other
+    differences: Sequence[Difference] = ()  # of its systems, once they are graded
 
     @property
     def reasons(self) -> list[str]:
@@ -5825,7 +5865,9 @@ def show_name(name: str) -> str:
 
 def make_safe_name(text: str) -> str:
     """Return a name that a folder can have on any system."""
-    return re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(text).strip(" .")) or "_"
+    name = re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(text).strip(" .")) or "_"
+    is_device = re.match(r"(?i)(aux|con|nul|prn|(com|lpt)\d)(\.|$)", name)  # of Windows
+    return f"_{name}" if is_device else name
 
 
 def read_submission(split: Split, submission: Submission, chosen: Sequence[str] | None) -> Submission:
@@ -5935,10 +5977,9 @@ def parse_predictions(
     Rows and fields that are malformed count as blank, and are added to `malformed`.
     """
     known = {question.question_id for question in split.questions}
-    rows: Problems = []
-    fields: Problems = []
+    faults: dict[str, Problems] = defaultdict(list)  # of each field; of whole predictions by ""
     try:
-        parsed = parse_members(Prediction, file, known, functools.partial(parse_prediction, rows, fields))
+        parsed = parse_members(Prediction, file, known, functools.partial(parse_prediction, faults))
     except JSON_ERRORS as error:
         problem = describe_fault(error, JsonRow(file.name, None))
         if file.text.lstrip().startswith("["):
@@ -5946,24 +5987,27 @@ def parse_predictions(
             problem = Problem(file.name, text)
         problems.append(problem)
         return None
-    for kind, faults in {
-        "predictions that cannot be read, counted as blank": rows,
-        "fields that cannot be read, counted as not given": fields,
-    }.items():
-        cases = [problem._replace(file="").describe() for problem in faults]
+    for field, found in faults.items():
+        kind = "predictions that cannot be read, counted as blank"
+        if field:
+            kind = f"{field} that cannot be read, counted as not given"
+        cases = [problem._replace(file="").describe() for problem in found]
         malformed.append(WarningRecord(kind, cases, is_misread=True, is_malformed=True))
     return parsed
 
 
-def parse_prediction(bad_rows: Problems, bad_fields: Problems, row: JsonRow) -> Prediction:
+def parse_prediction(faults: dict[str, Problems], row: JsonRow) -> Prediction:
     """Return a prediction without its malformed fields."""
     if not isinstance(row.data, dict):
-        return parse_row(Prediction, row, bad_rows) or Prediction()
+        return parse_row(Prediction, row, faults[""]) or Prediction()
     fields: Fields = {}
     for field in Prediction.__struct_fields__:
+        problems: Problems = []
         own = row._replace(data={field: row.data.get(field)})
-        if parse_row(Prediction, own, bad_fields):
+        if parse_row(Prediction, own, problems):
             fields |= own.data
+        else:
+            faults[field] += problems
     return convert_value(Prediction, fields)
 
 
@@ -6258,10 +6302,7 @@ class SplitInputs(NamedTuple):
     people: People
     history: History  # of a class
     runs: Mapping[str, EarlierRun]  # the baseline of each system
-
-    @property
-    def problems(self) -> Problems:
-        return list(flatten(submission.problems for submission in self.submissions))
+    problems: Problems  # each keeps a system of a class out
 
     @property
     def is_complete(self) -> bool:
@@ -6270,26 +6311,11 @@ class SplitInputs(NamedTuple):
         return not (self.people.rejected or self.problems or is_malformed)
 
 
-class GradedSubmission(NamedTuple):
-    """A submission whose systems have scores and means, and how they differ."""
-
-    submission: Submission
-    differences: Sequence[Difference] = ()
-
-    @property
-    def name(self) -> str:
-        return self.submission.name
-
-    @property
-    def systems(self) -> Sequence[SplitSystem]:
-        return self.submission.systems
-
-
 class GradedSplit(NamedTuple):
     inputs: SplitInputs
     session: Session  # without a model if nothing is judged
-    submissions: Sequence[GradedSubmission]
-    changes_since: Mapping[str, ChangesSince]
+    submissions: Sequence[Submission]  # whose systems have scores and means
+    changes_since: Mapping[str, Changes]
     checks: list[Check]
 
     @property
@@ -6333,30 +6359,33 @@ def read_split_inputs(options: SplitOptions) -> SplitInputs:
     problems: Problems = []
     split = read_gold(options, problems)
     submissions = read_submissions(split, options)
-    history = NO_HISTORY
+    history = History()
     if options.submissions:
         history = read_history(split, [submission.name for submission in submissions], problems)
     ungraded = list(flatten(submission.problems for submission in submissions))
     has_any = any(submission.names for submission in submissions)
     if problems or not has_any or (ungraded and not options.submissions):
         raise InputError([*problems, *ungraded])
-    study = build_study(split, submissions, options)
-    check_system_names(submissions, study, options)
-    people = read_people(split, study, options.overrides, problems)
+    systems = list(flatten(submission.systems for submission in submissions))
+    asked = [system for system in systems if options.asks_about(system)]
+    check_system_names(split, submissions, options)
+    if options.criteria and systems and not asked:
+        raise UsageError("--criteria: none of these systems is judged: name one with --judge")
+    people = read_people(split, asked, options.overrides, problems)
     runs = read_baseline(split, options, problems) if options.baseline else {}
     raise_problems(problems)
-    study = msgspec.structs.replace(study, decisions=people.overrides)
-    return SplitInputs(options, split, submissions, study, people, history, runs)
-
-
-def write_label_sheet(inputs: SplitInputs, n_drawn: int, console: Console) -> int:
-    path = LABELS_FILE.format(split=inputs.split.name)
-    if os.path.lexists(path):
-        raise UsageError(f"{path} exists and may hold scores: move it away")
-    systems = [system for system in inputs.study.systems if system.title in inputs.study.asked]
-    write_file(path, build_label_sheet(systems, n_drawn))
-    console.print(f"Label sheet saved to: {path}")
-    return decide_exit_code(inputs.is_complete)
+    study = Study(
+        systems=systems,
+        measures=split.measures,
+        compared=split.measures,
+        criteria=split.criteria,
+        asked={system.title for system in asked},
+        decisions=people.overrides,
+        facets={facet: attrgetter(f"question.{facet}") for facet in FACETS},
+        min_slice=MIN_SLICE,
+        find_lacking=find_lacking,
+    )
+    return SplitInputs(options, split, submissions, study, people, history, runs, ungraded)
 
 
 def score_retrieval_and_citations(inputs: SplitInputs) -> SplitInputs:
@@ -6375,53 +6404,59 @@ def score_retrieval_and_citations(inputs: SplitInputs) -> SplitInputs:
 def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session) -> GradedSplit:
     """Add the scores that a judge or people gave, and compare systems with each other and the baseline."""
     study = inputs.study
-    expects_model = bool(session.model)
-    if study.decisions and not expects_model:
+    if (inputs.people.overrides or inputs.people.rejected) and not session.model:
         text = f"decisions count beside a judge only: set {API_KEY}, or leave them out with --overrides none"
         raise InputError([Problem(inputs.people.files[0].file, text)])
-    if not expects_model:
+    if not session.model:
         study = msgspec.structs.replace(study, asked=())
     submissions = []
-    changes_since: dict[str, ChangesSince] = {}
+    changes_since: dict[str, Changes] = {}
     for submission in inputs.submissions:
         systems = [system for system in study.systems if system.submission == submission.name]
-        group = grade_group(study, systems, outcomes, session, expects_model=expects_model)
-        graded_submission = submission._replace(systems=group.systems)
-        submissions.append(GradedSubmission(graded_submission, group.differences))
+        group = grade_group(study, systems, outcomes, session, expects_model=bool(session.model))
+        submissions.append(submission._replace(systems=group.systems, differences=group.differences))
         changes_since |= find_changes(study, group, inputs.runs)
     graded = list(flatten(row.systems for row in submissions))
-    if not any(map(is_judged, graded)):
+    if not any(RUBRIC in system.judged for system in graded):
         session = msgspec.structs.replace(session, model="")
     checks = check_means(inputs.options, {row.title: row.means for row in graded}, study.measures)
-    checks += check_changes(changes_since)
+    checks += flatten(since.checks for since in changes_since.values())
     for name in inputs.runs:
         if name not in changes_since and name in (inputs.options.systems or inputs.runs):
             checks.append(Check(f"{name}: in the baseline, and not submitted now", is_worse=True))
     return GradedSplit(inputs, session, submissions, changes_since, checks)
 
 
-def list_split_files(graded: GradedSplit) -> Iterator[OutputFile]:
-    """Yield the results file, and the reports."""
+def list_split_files(
+    graded: GradedSplit, gradebook: Gradebook | None = None, forms: Iterable[str] = ()
+) -> Iterator[OutputFile]:
+    """Yield the results and the reports of each submission. `forms` are needed beside those of --report."""
     split = graded.inputs.split
-    [submission] = graded.submissions
-    path = join_folder(split.out, RESULTS_FILE.format(split=split.name))
-    yield OutputFile(path, functools.partial(render_results, build_split_document(graded, submission)))
-    stem = path.removesuffix(".json")
-    forms = list_report_forms(stem, graded.inputs.options.report)
-    if forms:
-        changes = build_baseline_part(graded.inputs.options.baseline, graded.changes_since)
-        report = build_split_report(split, submission, graded.session, changes=changes)
-        yield from list_report_files(add_gate(report, graded.checks), stem, forms)
+    named = {*graded.inputs.options.report, *forms}
+    for submission in graded.submissions:
+        folder = join_folder(split.out, submission.output_folder)
+        path = join_folder(folder, RESULTS_FILE.format(split=split.name))
+        document = build_split_document(graded, submission)
+        yield OutputFile(path, functools.partial(render_results, document), is_report=bool(gradebook))
+        stem = path.removesuffix(".json")
+        report_forms = list_report_forms(stem, named)
+        if report_forms:
+            report = build_split_report(graded, submission, gradebook)
+            yield from list_report_files(report, stem, report_forms)
 
 
-def build_split_document(graded: GradedSplit, submission: GradedSubmission) -> dict[str, Any]:
+def build_split_document(graded: GradedSplit, submission: Submission) -> dict[str, Any]:
     """Return the content of a results file. Its paths are relative to the folder of the run."""
     split = graded.inputs.split
     root = os.path.join(split.root, "")
 
     def show(path: str) -> str:
         path = path.removeprefix(root)
-        return make_relative(path) if os.path.isabs(path) else path
+        if not os.path.isabs(path):
+            return path
+        with suppress(ValueError):  # on another drive
+            path = os.path.relpath(path)
+        return Path(path).as_posix()
 
     document = {}
     for system in submission.systems:
@@ -6437,7 +6472,7 @@ def build_split_document(graded: GradedSplit, submission: GradedSubmission) -> d
             "warnings": describe_warnings([row._replace(file=show(row.file)) for row in warnings]),
         }
         if system.name in graded.changes_since:
-            results["baseline"] = graded.changes_since[system.name].build_block()
+            results["baseline"] = graded.changes_since[system.name].block
         if len(submission.systems) > 1:
             results["comparison"] = list_differences(submission.differences, system.name)
         document[system.name] = results
@@ -6445,19 +6480,31 @@ def build_split_document(graded: GradedSplit, submission: GradedSubmission) -> d
 
 
 def render_split(graded: GradedSplit) -> str:
-    """Return the results as the console has them."""
     inputs = graded.inputs
-    text = render_split_text(graded.submissions[0], inputs.split)
+    measures = inputs.split.measures
+    systems = graded.systems
+    blocks = [*describe_questions(inputs), *map(render_system, systems)]
+    if len(systems) > 1:
+        differences = graded.submissions[0].differences
+        pairs = build_comparison_part(differences)
+        lines = ["", *describe_certainty(systems, measures, differences), *list_provenance(systems)]
+        blocks += [
+            render_text([build_systems_part("System comparison", systems, measures, lines)]),
+            "\n--- PAIRED DIFFERENCES (sign flips over documents, adjusted for the pairs of a measure) ---",
+            *([render_text_table(pairs)] if pairs.rows else []),
+            *pairs.lines,
+        ]
     changes = build_baseline_part(inputs.options.baseline, graded.changes_since)
-    return "\n".join(filter(None, [*describe_questions(inputs), text, render_text([changes])]))
+    return "\n".join(filter(None, [*blocks, render_text([changes])]))
 
 
 def describe_questions(inputs: SplitInputs) -> list[str]:
+    n_decided = len(inputs.people.overrides)
     return [
         f"Evaluating {inputs.split.name} split outputs...",
         f"Questions file: {inputs.split.file.file}",
         f"Loaded {len(inputs.split.questions)} questions",
-        *map(escape_console, inputs.people.remarks),
+        *[escape_console(f"Overrides: {n_decided} in {file.file}") for file in inputs.people.files],
     ]
 
 
@@ -6465,7 +6512,9 @@ def list_split_remarks(graded: GradedSplit) -> list[WarningRecord]:
     """Return what is missing, or to be doubted."""
     warnings = list_change_warnings(graded.changes_since)
     generators: set[str] = set()
-    for system in filter(is_judged, graded.systems):
+    for system in graded.systems:
+        if RUBRIC not in system.judged:
+            continue
         models = [answer.prediction.model for answer in system.answers]
         generators.update(cut_text(model) for model in models if isinstance(model, str))
         warnings += warn_about_missing(system, graded.inputs.split.criteria)
@@ -6474,38 +6523,22 @@ def list_split_remarks(graded: GradedSplit) -> list[WarningRecord]:
 
 def read_gold(options: SplitOptions, problems: Problems) -> Split:
     """Read the gold side of a split, with all criteria and measures that the options name."""
-    criteria = read_criteria(options, problems)
-    blocks = {**SPLIT_BLOCKS}
-    for criterion in criteria:
-        blocks.setdefault(criterion.block, [criterion.measure])
+    built_in = [BUILT_IN_CRITERIA[name] for name in BUILT_IN_CRITERIA if name in options.criteria]
+    others = [value for value in options.criteria if value not in list(BUILT_IN_CRITERIA)]
+    own = read_own_criteria(others, options.root, collect_taken_names().union(options.functions), problems)
+    beside = [*built_in, *map(build_own_criterion, own)]
+    blocks = {**SPLIT_BLOCKS, **{criterion.block: [criterion.measure] for criterion in beside}}
     if options.functions:
         blocks["measures"] = [build_function_measure(name) for name in options.functions]
     out = Path(options.root, options.out).as_posix() if options.out else options.root
     if options.out and os.path.lexists(out) and not os.path.isdir(out):
         raise UsageError(f"--out {options.out}: not a folder")
     split = read_split(options.split, problems, options.root)
-    return split._replace(out=out, criteria=criteria, blocks=blocks)
+    return split._replace(out=out, criteria=[RUBRIC, *beside], blocks=blocks)
 
 
-def build_study(split: Split, submissions: Iterable[Submission], options: SplitOptions) -> Study[SplitAnswer]:
-    """Choose what is judged, measured and compared."""
-    systems = list(flatten(submission.systems for submission in submissions))
-    return Study(
-        systems=systems,
-        measures=split.measures,
-        compared=split.measures,
-        criteria=split.criteria,
-        asked={system.title for system in systems if options.asks_about(system)},
-        facets={facet: attrgetter(f"question.{facet}") for facet in FACETS},
-        min_slice=MIN_SLICE,
-        find_lacking=find_lacking,
-    )
-
-
-def check_system_names(
-    submissions: Sequence[Submission], study: Study[SplitAnswer], options: SplitOptions
-) -> None:
-    """Raise UsageError if an option names a system that is not there, or a criterion judges none."""
+def check_system_names(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> None:
+    """Raise UsageError if an option names a system, submission or measure that is not there."""
     owners = [submission.name for submission in submissions if submission.name]
     titles = [join_folder(row.name, name) for row in submissions for name in row.names]
     names = list(dict.fromkeys([*titles, *flatten(submission.names for submission in submissions)]))
@@ -6513,16 +6546,7 @@ def check_system_names(
     if unknown:
         known = f"the systems are {shorten_names(names)}"
         raise UsageError(f"--judge: unknown system: {', '.join(unknown)}; {known}")
-    if options.criteria and study.systems and not study.asked:
-        raise UsageError("--criteria: none of these systems is judged: name one with --judge")
-    check_thresholds(options, [*names, *owners], study.measures)
-
-
-def make_relative(path: str) -> str:
-    """Return a path relative to the current directory, as it is written everywhere."""
-    with suppress(ValueError):  # on another drive
-        path = os.path.relpath(path)
-    return Path(path).as_posix()
+    check_thresholds(options, [*names, *owners], split.measures)
 
 
 def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
@@ -6598,10 +6622,6 @@ class SplitAnswer(Answer, gc=False):
         return {name: row for name, row in self.outcomes.items() if isinstance(row, Decision)}
 
     @property
-    def judgement(self) -> Judgement | None:
-        return self.find_judgement(RUBRIC)
-
-    @property
     def score(self) -> float | None:
         """The score by the rubric that counts; None without one."""
         return None if self.find_failure(RUBRIC) else self.scores.get(ANSWER_MEASURE.name)
@@ -6613,8 +6633,18 @@ class SplitAnswer(Answer, gc=False):
         return find_flags(self.prediction.answer, self.question.question, self.question.answer)
 
     def identify(self, criterion: Criterion) -> str:
-        """Return the ID that ties people's scores by a criterion to this answer."""
-        return hash_answer(self.question, self.prediction, covers_citations=criterion.needs_citations)
+        """Return the ID that people write into their files to tie a score by a criterion to this answer.
+
+        It changes with all that they are shown to decide on: the citations are part of a decision on the
+        support only. The letter before the digits keeps spreadsheets from making it a number.
+        """
+        question = self.question
+        rubric = question.rubric or Rubric()
+        texts = [question.question_id, question.question, question.answer, rubric.description]
+        texts += [*rubric.level_texts, self.prediction.answer]
+        if criterion.needs_citations:
+            texts += ["citations", *self.cited]
+        return "a" + hash_json(texts)[:15]
 
     def sort_citations(self) -> dict[str, list[str]]:
         """Return gold and cited sentences by kind; none is invented if the document's are unknown."""
@@ -6634,39 +6664,12 @@ class SplitAnswer(Answer, gc=False):
 SplitSystem: TypeAlias = System[SplitAnswer]
 
 
-def is_judged(system: SplitSystem) -> bool:
-    return RUBRIC in system.judged
-
-
-def list_scored(system: SplitSystem) -> list[SplitAnswer]:
-    """Return the answers with a score by the rubric that counts."""
-    return [answer for answer in system.answers if answer.score is not None]
-
-
-def list_judged_beside(system: SplitSystem) -> list[Criterion]:
-    return [criterion for criterion in system.judged if criterion is not RUBRIC]
-
-
-# The gold_id tells whether a question is still the same one, for a baseline. It changes with everything that
-# any score rests on. The answer_id is what people write into their files: besides the answer it changes with
-# all that they are shown to decide, and not with the citations, which are only part of a decision on the
-# support. The letter before the digits keeps spreadsheets from making it a number.
-
-
 def hash_gold(question: Question) -> str:
+    """Return what tells a baseline whether a question is still the same one: all that any score rests on."""
     rubric = question.rubric or Rubric()
     gold = (question.question, *question.gold_ids, question.answer, *question.evidence_sentences)
     texts = "\0".join([*gold, rubric.description, *rubric.level_texts])
     return hashlib.sha256(texts.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-
-
-def hash_answer(question: Question, prediction: Prediction, *, covers_citations: bool = False) -> str:
-    rubric = question.rubric or Rubric()
-    texts = [question.question_id, question.question, question.answer, rubric.description]
-    texts += [*rubric.level_texts, prediction.answer]
-    if covers_citations:
-        texts += ["citations", *sorted(set(prediction.evidence_sentences))]
-    return "a" + hash_json(texts)[:15]
 
 
 def score_prediction(question: Question, prediction: Prediction) -> dict[str, float]:
@@ -6731,38 +6734,39 @@ def prepare_support(answer: SplitAnswer) -> Case | None:
         return None
     if not answer.cited:
         return NOTHING_CITED if answer.gold else None
-    cited = find_cited_sentences(answer)
-    if cited.texts is None:
+    _, texts = find_cited_sentences(answer)
+    if texts is None:
         return None
-    if not cited.texts:
+    if not texts:
         return NONE_EXISTS
-    sentences = "\n".join(f"{name}: {text}" for name, text in cited.texts.items())
+    sentences = "\n".join(f"{name}: {text}" for name, text in texts.items())
     return Task("support", answer.texts | {"sentences": sentences[:MAX_ANSWER_CHARS]})
 
 
-class CitedSentences(NamedTuple):
-    doc_id: str
-    texts: dict[str, str] | None  # sentence ID -> text; None if the sentences are not known
+def find_cited_sentences(answer: SplitAnswer) -> tuple[str, dict[str, str] | None]:
+    """Return the cited sentences of the gold document, or of the first retrieved one if it has as many.
 
-
-def find_cited_sentences(answer: SplitAnswer) -> CitedSentences:
-    """Return the cited sentences of the gold document, or of the first retrieved one if it has as many."""
-    gold_id = answer.question.doc_id
-    best = CitedSentences(gold_id, None)
+    They come with the ID of the document, as texts by ID: None if its sentences are not known.
+    """
+    best_id = answer.question.doc_id
+    best: dict[str, str] | None = None
     cited = set(answer.prediction.evidence_sentences)
-    for doc_id in dict.fromkeys([gold_id, *answer.prediction.retrieved_ids[:1]]):
+    for doc_id in dict.fromkeys([best_id, *answer.prediction.retrieved_ids[:1]]):
         known = answer.split.find_document(doc_id).sentences
         if known is not None:
             texts = {name: text for name, text in known.items() if name in cited}
-            if best.texts is None or len(texts) >= max(len(best.texts), 1):
-                best = CitedSentences(doc_id, texts)
-    return best
+            if best is None or len(texts) >= max(len(best), 1):
+                best_id = doc_id
+                best = texts
+    return best_id, best
 
 
 def find_cited_document(answer: SplitAnswer) -> str | None:
     """Return the document whose sentences the judge was shown."""
-    is_shown = isinstance(prepare_support(answer), Task)
-    return find_cited_sentences(answer).doc_id if is_shown else None
+    if not isinstance(prepare_support(answer), Task):
+        return None
+    doc_id, _ = find_cited_sentences(answer)
+    return doc_id
 
 
 def qualify_citations(answer: SplitAnswer, score: float) -> str:
@@ -6821,18 +6825,6 @@ SUPPORT = Criterion(
 BUILT_IN_CRITERIA = {"support": SUPPORT}
 
 
-def read_criteria(options: SplitOptions, problems: Problems) -> list[Criterion]:
-    named = {}
-    others = []
-    for value in options.criteria:
-        if isinstance(value, str) and value in BUILT_IN_CRITERIA:
-            named[value] = BUILT_IN_CRITERIA[value]
-        else:
-            others.append(value)
-    own = read_own_criteria(others, options.root, collect_taken_names().union(options.functions), problems)
-    return [RUBRIC, *named.values(), *map(build_own_criterion, own)]
-
-
 def build_own_criterion(own: OwnCriterion) -> Criterion:
     return Criterion(
         name=own.name,
@@ -6847,13 +6839,13 @@ def build_own_criterion(own: OwnCriterion) -> Criterion:
 
 def collect_taken_names() -> set[str]:
     """Return the names that a measure, a column or a block of the results has already."""
-    built_in = [RUBRIC, *BUILT_IN_CRITERIA.values()]
-    measures = [*flatten(SPLIT_BLOCKS.values()), *(criterion.measure for criterion in built_in)]
-    columns = build_csv_row(NO_SYSTEM, NO_ANSWER_TO_SPLIT, measures, built_in, has_repeats=True)
-    names = {*SPLIT_BLOCKS, *columns, *(criterion.block for criterion in built_in)}
-    names |= {"measures", "slices", "run", "baseline", "comparison"}
+    criteria = BUILT_IN_CRITERIA.values()
+    blocks = {**SPLIT_BLOCKS, **{criterion.block: [criterion.measure] for criterion in criteria}}
+    split = NO_ANSWER_TO_SPLIT.split._replace(criteria=[RUBRIC, *criteria], blocks=blocks)
+    columns = build_csv_row(split, has_repeats=True)
+    names = {*blocks, *columns, "measures", "slices", "run", "baseline", "comparison"}
     names |= {re.sub("_(score|rationale|failure)$", "", column) for column in columns}
-    return names | {measure.title.lower().removesuffix(" %") for measure in measures}
+    return names | {measure.title.lower().removesuffix(" %") for measure in split.measures}
 
 
 # -- The results file
@@ -6888,7 +6880,7 @@ def build_results(split: Split, system: SplitSystem, session: Session) -> dict[s
     for criterion in system.judged:
         measures = split.blocks[criterion.block]
         results[criterion.block] |= build_judge_results(system, criterion, measures, session)
-    if is_judged(system):
+    if RUBRIC in system.judged:
         n_rubrics = sum(question.rubric is not None for question in split.questions)
         results["llm_judge"] |= {"questions_with_rubrics": n_rubrics, "lambda_weight": ANSWER_WEIGHT}
     results["slices"] = {}
@@ -6926,6 +6918,7 @@ def build_judge_results(
     rows = [answer for answer in system.answers if score in answer.scores or answer.find_failure(criterion)]
     scored = [answer for answer in rows if score in answer.scores]
     has_repeats = session.repeats > 1
+    judgements = system.list_judgements([criterion])
     return {
         "total_questions": len(system.answers),
         "questions_scored": len(scored),
@@ -6933,12 +6926,13 @@ def build_judge_results(
         "prompt_hash": criterion.prompt_hash,
         "requested_model": session.model,
         "judge_model": session.model,
+        "reply_models": count_models(judgements),
         **session.describe_left_out(),
-        **({"repeats": session.repeats} if session.repeats > 1 else {}),
+        **({"repeats": session.repeats} if has_repeats else {}),
         "failed_questions": list_ids(system.find_missing(criterion, asked=True)),
         "unjudged_questions": list_ids(system.find_missing(criterion, asked=False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
-        "usage": summarize_usage(session, [answer.find_judgement(criterion) for answer in rows]),
+        "usage": summarize_usage(session, judgements),
         "per_question": (build_judged_row(answer, criterion, has_repeats=has_repeats) for answer in rows),
     }
 
@@ -6979,17 +6973,20 @@ def build_judged_row(answer: SplitAnswer, criterion: Criterion, *, has_repeats: 
     }
 
 
-def summarize_usage(session: Session, outcomes: Iterable[Judgement | None]) -> dict[str, Any]:
-    """Return what the judgements cost when they were made, whichever run paid for them."""
-    judgements = list(flatten(row.repeats for row in outcomes if row))
+def summarize_usage(session: Session, judgements: Sequence[Judgement]) -> dict[str, Any]:
+    """Return what the judgements cost when they were made, whichever run paid for them.
+
+    It is None if the service has not counted the tokens of all.
+    """
     replies = [judgement.reply for judgement in judgements if judgement.reply]
+    is_counted = all(reply.usage.total for reply in replies)
     usage = sum((reply.usage for reply in replies), NO_USAGE)
     return {
         "judgements": len(judgements),
-        "prompt_tokens": usage.prompt,
-        "completion_tokens": usage.completion,
-        "cached_tokens": usage.cached,
-        "cost_usd": compute_cost(session.price, usage),
+        "prompt_tokens": usage.prompt if is_counted else None,
+        "completion_tokens": usage.completion if is_counted else None,
+        "cached_tokens": usage.cached if is_counted else None,
+        "cost_usd": compute_cost(session.price, usage) if is_counted else None,
     }
 
 
@@ -7011,7 +7008,7 @@ def read_results(file: FileData, problems: Problems) -> dict[str, Mapping[str, S
     systems: dict[str, Mapping[str, StoredBlock]] = {}
     content = parse_value(dict[str, dict[str, StoredBlock | list[Any]]], file, problems) or {}
     for name, stored in content.items():
-        blocks = {block: content for block, content in stored.items() if isinstance(content, StoredBlock)}
+        blocks = {block: value for block, value in stored.items() if isinstance(value, StoredBlock)}
         systems[name] = defaultdict(StoredBlock, blocks)
     return systems
 
@@ -7053,11 +7050,11 @@ def restore_run(
         if content.per_question:
             measures += [measure.name for measure in known]
         if content.per_question and block in criteria:
+            judged = criteria[block].measure_names
             origin = Origin(content.judge_model, content.prompt_hash, content.repeats)
-            scores.origins |= dict.fromkeys(criteria[block].measure_names, origin)
+            scores.origins |= dict.fromkeys(judged, origin)
             if any(row.get("failure") for row in content.per_question):
-                missing = dict.fromkeys(criteria[block].measure_names, State.MISSING_JUDGEMENTS)
-                scores.obstacles |= missing
+                scores.obstacles |= dict.fromkeys(judged, State.MISSING_JUDGEMENTS)
     for measure in measures:
         scores.values[measure] = column = np.full(len(rows), np.nan)
         for position, (question_id, row) in enumerate(rows.items()):
@@ -7075,7 +7072,7 @@ def restore_run(
 # ------------------------------------------------------------------ 13. People
 
 # In: a file in which people decide on answers (overrides). Out: People, with the rows that are tied to an
-# answer of this run; the sheet in which people score answers. Read first: read_overrides, build_label_sheet.
+# answer of this run; the sheet in which people score answers. Read first: read_people, write_label_sheet.
 
 # -- People's decisions
 
@@ -7091,10 +7088,6 @@ class People(NamedTuple):
     rejected: Sequence[str] = ()  # rows that do not count: where, and why
 
     @property
-    def remarks(self) -> list[str]:
-        return [f"Overrides: {len(self.overrides)} in {file.file}" for file in self.files]
-
-    @property
     def warnings(self) -> list[WarningRecord]:
         shown = self.rejected[:MAX_NAMES_SHOWN]
         warnings = [WarningRecord(text, advice="this row does not count") for text in shown]
@@ -7105,8 +7098,8 @@ class People(NamedTuple):
 RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
 
 
-def read_people(split: Split, study: Study[SplitAnswer], path: str | None, problems: Problems) -> People:
-    """Read the named file of decisions, or the usual one if that is a file and no link.
+def read_people(split: Split, systems: Sequence[SplitSystem], path: str | None, problems: Problems) -> People:
+    """Read what people have decided on judged systems: the named file, or the usual one if it is no link.
 
     A decision that names nobody is on all equal answers that have no decision of their own.
     """
@@ -7116,11 +7109,14 @@ def read_people(split: Split, study: Study[SplitAnswer], path: str | None, probl
     if path == "none":
         return People()
     file = read_file(path, problems)
-    if not study.asked:
+    if not systems:
         text = "no system is judged in this run: name one with --judge, or say --overrides none"
         problems.append(Problem(path, text))
-    criteria = {fold_text(criterion.name): criterion for criterion in study.criteria} | RUBRIC_NAMES
-    answers = index_judged(study)
+    criteria = {fold_text(criterion.name): criterion for criterion in split.criteria} | RUBRIC_NAMES
+    answers: dict[str, list[OwnedAnswer]] = defaultdict(list)
+    for system in systems:
+        for answer in system.answers:
+            answers[fold_cell(answer.id)].append((system.title, answer))
     shared: dict[DecisionKey, Decision] = {}
     own: dict[DecisionKey, Decision] = {}
     rejected = []
@@ -7148,16 +7144,6 @@ def read_people(split: Split, study: Study[SplitAnswer], path: str | None, probl
                 break
             decisions[key] = decision
     return People(shared | own, [file.source], rejected)
-
-
-def index_judged(study: Study[SplitAnswer]) -> dict[str, list[OwnedAnswer]]:
-    """Return the answers that people can decide on, by question ID."""
-    answers: dict[str, list[OwnedAnswer]] = defaultdict(list)
-    for system in study.systems:
-        if system.title in study.asked:
-            for answer in system.answers:
-                answers[fold_cell(answer.id)].append((system.title, answer))
-    return answers
 
 
 class RowFault(Exception):
@@ -7202,10 +7188,11 @@ def find_named(name: str, answers: Sequence[OwnedAnswer]) -> list[OwnedAnswer]:
             if fold(name) in (fold(title), fold(title.partition("/")[0])):
                 named.append((title, answer))
         if named:
-            return named
-    return []
+            break
+    return named
 
 
+@functools.lru_cache(maxsize=1_000)
 def fold_cell(name: str) -> str:
     """Return a name without what a spreadsheet, a file system or a person may change unseen."""
     text = re.sub(f"'(?={SIGN})", "", unicodedata.normalize("NFC", remove_invisible(name)).strip())
@@ -7215,25 +7202,26 @@ def fold_cell(name: str) -> str:
 # -- The label sheet
 
 
-def build_label_sheet(systems: Iterable[System[SplitAnswer]], n_drawn: int) -> str:
-    """Return a CSV for people to score answers in, not knowing whose. Raises UsageError without any."""
+def write_label_sheet(inputs: SplitInputs, n_drawn: int, console: Console) -> int:
+    """Write a CSV for people to score answers in, not knowing whose. Equal answers share a row."""
+    path = LABELS_FILE.format(split=inputs.split.name)
+    if os.path.lexists(path):
+        raise UsageError(f"{path} exists and may hold scores: move it away")
     rows = {}
-    for system in systems:
-        for answer in system.answers:
+    for system in inputs.study.systems:
+        for answer in system.answers if system.title in inputs.study.asked else ():
             if answer.question.rubric and not is_blank(answer.prediction.answer):
-                draw = compute_draw(system.title, answer.id, answer.gold_id)
-                rows[draw] = build_sheet_row(answer)
+                # The lowest lots are drawn: always the same, and as good as random. The gold is in them, so
+                # that nobody who does not know it can choose a name that is not drawn.
+                lot = f"{answer.id}\0{system.title}\0{answer.gold_id}"
+                rows[hashlib.sha256(lot.encode("utf-8", "replace")).hexdigest()] = build_sheet_row(answer)
     if not rows:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
-    drawn = {row["answer_id"]: list(row.values()) for _, row in sorted(rows.items())[:n_drawn]}
-    return render_csv(list(next(iter(rows.values()))), list(drawn.values()))  # Equal answers share a row.
-
-
-def compute_draw(title: str, question_id: str, gold_id: str) -> str:
-    """Return the lot of a system's answer: the lowest are drawn, always the same, and as good as random."""
-    # The gold is in it, so that nobody who does not know it can choose a name that is not drawn.
-    text = f"{question_id}\0{title}\0{gold_id}"
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+    drawn = {row["answer_id"]: row for _, row in sorted(rows.items())[:n_drawn]}
+    cells = [list(row.values()) for row in drawn.values()]
+    write_file(path, render_csv(list(next(iter(rows.values()))), cells))
+    console.print(f"Label sheet saved to: {path}")
+    return decide_exit_code(inputs.is_complete)
 
 
 def build_sheet_row(answer: SplitAnswer) -> dict[str, object]:
@@ -7301,41 +7289,43 @@ def list_class_files(graded: GradedSplit, gradebook: Gradebook, leaderboard: Rep
     """Yield the grades, the leaderboard, and then the results and reports of each submission."""
     split = graded.inputs.split
     board = join_folder(split.out, LEADERBOARD_FILE.format(split=split.name))
-    # The board links to each page.
-    forms = {*graded.inputs.options.report, *{"html"}.intersection(list_report_forms(board))}
-    rows = list(list_grades(gradebook, has_pages="html" in forms))
-    cells = [list(row.values()) for row in rows]
+    has_pages = "html" in list_report_forms(board, graded.inputs.options.report)
+    pages = ["html"] if has_pages else []  # The board links to each page.
     path = join_folder(split.out, GRADES_FILE.format(split=split.name))
-    yield OutputFile(path, functools.partial(render_csv, list(rows[0]), cells))
+    yield OutputFile(path, functools.partial(render_grades, gradebook, has_pages=has_pages))
     path = join_folder(split.out, HISTORY_FILE.format(split=split.name))
     yield OutputFile(path, functools.partial(render_history, gradebook), is_report=True)
     report = add_gate(leaderboard, graded.checks)
-    for file in list_report_files(report, board, ["md", *{"html"}.intersection(forms)]):
+    for file in list_report_files(report, board, ["md", *pages]):
         yield file._replace(is_report=False)
-    for row in graded.submissions:
-        folder = join_folder(split.out, row.submission.output_folder)
-        path = join_folder(folder, RESULTS_FILE.format(split=split.name))
-        document = build_split_document(graded, row)
-        yield OutputFile(path, functools.partial(render_results, document), is_report=True)
-        report = build_empty_report(split, row, graded.session)
-        if row.systems:
-            report = build_split_report(split, row, graded.session, gradebook)
-        stem = path.removesuffix(".json")
-        yield from list_report_files(report, stem, list_report_forms(stem, forms))
+    yield from list_split_files(graded, gradebook, pages)
 
 
 def render_class(graded: GradedSplit, leaderboard: Report) -> str:
-    """Return the results as the console has them."""
+    """Return the results as the console has them: those that are graded, by answers and citations."""
     attention, board, *_ = leaderboard.parts
+    concerns: list[str] = []  # but for those that are not graded, which `describe_class` names
+    for kind, cells in attention.rows:
+        if not str(kind).startswith(f"{Concern.UNGRADED.value}:"):
+            concerns += [str(kind), *[f"  {format_cell(cell)}" for cell in cast("list[LinkCell]", cells)]]
+    hidden = ["System", "Previous", "Warnings", "Reason", *(row.title for row in RETRIEVAL_MEASURES)]
+    shown = [title not in hidden for title in board.header]
+    rows = []
+    for rank, link, system_name, *others in board.rows:
+        if system_name:
+            name = format_cell(link)
+            if len(name) > MAX_NAME_CHARS:  # would cut the table into several
+                name = f"{name[:15]}...{name[-12:]}"
+            rows.append(list(itertools.compress([rank, name, system_name, *others], shown)))
+    board = board._replace(header=list(itertools.compress(board.header, shown)), rows=rows)
     lines = describe_questions(graded.inputs)
-    lines.append(render_text([narrow_attention(attention), narrow_leaderboard(board)]))
+    lines.append(render_text([attention._replace(rows=(), lines=concerns), board]))
     for system in graded.systems:
         lines += map(escape_console, prefix_lines(system.title, describe_decisions(system)))
     return "\n".join(filter(None, lines))
 
 
 def describe_class(graded: GradedSplit, gradebook: Gradebook) -> str:
-    """Return how many submissions are graded."""
     ungraded = [row.name for row in graded.submissions if not row.systems]
     n_submissions = len(graded.submissions)
     status = f"{n_submissions - len(ungraded)} of {n_submissions} submissions graded"
@@ -7346,9 +7336,6 @@ def describe_class(graded: GradedSplit, gradebook: Gradebook) -> str:
 
 
 # -- Grades, leaderboard, questions
-
-LEADERBOARD_MEASURES = (COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE, *RETRIEVAL_MEASURES)
-NOT_ON_CONSOLE = {"System", "Previous", "Warnings", "Reason", *(row.title for row in RETRIEVAL_MEASURES)}
 
 
 class Concern(Enum):
@@ -7376,7 +7363,7 @@ NO_ANSWER_TO_SPLIT = SplitAnswer(
 class Grade(NamedTuple):
     """A submission's grade: 100 times the mean of a measure of the system that counts."""
 
-    submission: GradedSubmission
+    submission: Submission
     system: SplitSystem  # NO_SYSTEM if none is graded
     points: float | None
     obstacle: str  # why there are no points; "" if there are
@@ -7388,10 +7375,6 @@ class Grade(NamedTuple):
     def previous(self) -> HistoryRow | None:
         """The last row with other points."""
         return next((row for row in reversed(self.history) if row.value not in (None, self.points)), None)
-
-    @property
-    def status(self) -> str:
-        return "graded" if self.system.answers else State.NOT_GRADED.value
 
     @property
     def reason(self) -> str:
@@ -7418,23 +7401,17 @@ class Gradebook(NamedTuple):
 
 def build_gradebook(graded: GradedSplit, measure: Measure) -> Gradebook:
     inputs = graded.inputs
-    submissions = graded.submissions
-    session = graded.session
-    judge = session.model
-    if judge and session.repeats > 1:
-        judge += f", asked {session.repeats} times"
-    equal = find_equal([row.submission for row in submissions])
+    judge = graded.session.model
+    if judge and graded.session.repeats > 1:
+        judge += f", asked {graded.session.repeats} times"
+    equal = find_equal(graded.submissions)
     grades = {}
-    for row in submissions:
+    for row in graded.submissions:
         concerns: dict[Concern, list[LinkCell]] = defaultdict(list)
         for concern, cell in list_concerns(inputs.split, row, equal):
             concerns[concern].append(cell)
-        system = choose_system(row, measure)
-        obstacle = explain_no_points(row, system, measure)
-        value = system.find_mean(measure).value
-        points = None if obstacle or value is None else round(100 * value, 2)
         earlier = [then for then in inputs.history.rows if then.submission == fold_cell(row.name)]
-        grades[row.name] = Grade(row, system, points, obstacle, earlier, concerns)
+        grades[row.name] = Grade(row, *compute_points(row, measure), earlier, concerns)
     citing = set()
     for name, grade in grades.items():
         if grade.system.answers and grade.system.find_mean(F1_MEASURE).is_submitted:
@@ -7450,16 +7427,35 @@ def build_gradebook(graded: GradedSplit, measure: Measure) -> Gradebook:
     return Gradebook(inputs, measure, judge, grades, medians, median_points)
 
 
+def compute_points(submission: Submission, measure: Measure) -> tuple[SplitSystem, float | None, str]:
+    """Return the system that counts, `final` or else the best one, its points, and why there are none.
+
+    There are none while something is not judged that could change them.
+    """
+    rivals = [row for row in submission.systems if row.name == FINAL_SYSTEM] or submission.systems
+    system = max(rivals, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
+    obstacle = ""
+    if not rivals:
+        obstacle = State.NOT_GRADED.value
+    elif measure is not F1_MEASURE:
+        if any(rival.find_missing(RUBRIC) for rival in rivals):
+            obstacle = State.MISSING_JUDGEMENTS.value
+        elif not system.find_mean(ANSWER_MEASURE).n:
+            obstacle = State.NOT_JUDGED.value
+    value = system.find_mean(measure).value
+    points = None if obstacle or value is None else round(100 * value, 2)
+    return system, points, obstacle
+
+
 def find_median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.median(known) if len(known) >= MIN_MEDIAN else None
 
 
 def list_concerns(
-    split: Split, graded: GradedSubmission, equal: Sequence[Sequence[str]]
+    split: Split, submission: Submission, equal: Sequence[Sequence[str]]
 ) -> Iterator[tuple[Concern, LinkCell]]:
     """Yield what needs attention about a submission, for the box on the leaderboard and for its grade."""
-    submission = graded.submission
     page = submission.link_page(split)
     for reason in submission.reasons:
         yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
@@ -7497,7 +7493,7 @@ def build_attention_part(gradebook: Gradebook) -> Part:
             concerns[concern] += cells
         last = grade.history[-1].value if grade.history else None
         if last not in (None, grade.points):
-            page = grade.submission.submission.link_page(inputs.split)
+            page = grade.submission.link_page(inputs.split)
             note = f"{format_points(grade.points)}, before {format_points(last)}"
             concerns[Concern.CHANGED].append(LinkCell(name, page, note))
     judges = [row.judge for row in inputs.history.rows if row.judge]
@@ -7514,15 +7510,6 @@ def build_attention_part(gradebook: Gradebook) -> Part:
             rows.append([f"{concern.value}: {len(cells)}", shown])
     lines = [FLAGS_NOTE] if concerns[Concern.FLAGGED] else []
     return Part("Needs attention", ["What", "Where"], rows, lines, place="box")
-
-
-def narrow_attention(attention: Part) -> Part:
-    """Return the part for the console, whose last line names those that are not graded."""
-    lines = []
-    for kind, cells in attention.rows:
-        if not str(kind).startswith(f"{Concern.UNGRADED.value}:"):
-            lines += [str(kind), *[f"  {format_cell(cell)}" for cell in cast("list[LinkCell]", cells)]]
-    return attention._replace(rows=(), lines=lines)
 
 
 def build_leaderboard(gradebook: Gradebook) -> Report:
@@ -7552,7 +7539,8 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
 def list_class_measures(split: Split) -> list[Measure]:
     """Return the measures of the leaderboard and of a student's grade: those that make it come first."""
     beside = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
-    return [*LEADERBOARD_MEASURES, *beside]
+    first = [COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE]
+    return [*first, *RETRIEVAL_MEASURES, *beside]
 
 
 def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
@@ -7560,7 +7548,7 @@ def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
     named: list[MeansRow] = []
     more: list[list[Cell]] = []
     for grade in gradebook.grades.values():
-        submission = grade.submission.submission
+        submission = grade.submission
         name = LinkCell(submission.name, submission.link_page(split))
         rank: Cell = "n/a" if grade.rank is None else grade.rank
         named.append(([rank, name, grade.system.name], grade.system.means))
@@ -7576,45 +7564,9 @@ def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
     )
 
 
-def narrow_leaderboard(board: Part) -> Part:
-    """Return the part for the console: those that are graded, by the means of answers and citations."""
-    shown = [title not in NOT_ON_CONSOLE for title in board.header]
-    name = board.header.index("Submission")
-    system = board.header.index("System")
-    rows = []
-    for row in board.rows:
-        if row[system]:
-            cells = list(row)
-            cells[name] = drop_middle(format_cell(row[name]))
-            rows.append(list(itertools.compress(cells, shown)))
-    return board._replace(header=list(itertools.compress(board.header, shown)), rows=rows)
-
-
-def drop_middle(name: str) -> str:
-    """Return a name without its middle if it would cut the console's table into several."""
-    return f"{name[:15]}...{name[-12:]}" if len(name) > MAX_NAME_CHARS else name
-
-
-def choose_system(submission: GradedSubmission, measure: Measure) -> SplitSystem:
-    """Return the system that is a submission's grade: `final`, otherwise the best one."""
-    best = max(submission.systems, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
-    return next((system for system in submission.systems if system.name == FINAL_SYSTEM), best)
-
-
-def explain_no_points(submission: GradedSubmission, system: SplitSystem, measure: Measure) -> str:
-    """Return why a submission has no points: something that could change them is not judged."""
-    rivals = [system] if system.name == FINAL_SYSTEM else submission.systems
-    if not submission.systems:
-        return State.NOT_GRADED.value
-    if measure is F1_MEASURE:
-        return ""
-    if any(rival.find_missing(RUBRIC) for rival in rivals):
-        return State.MISSING_JUDGEMENTS.value
-    return "" if list_scored(system) else State.NOT_JUDGED.value
-
-
-def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, object]]:
+def render_grades(gradebook: Gradebook, *, has_pages: bool) -> str:
     split = gradebook.inputs.split
+    rows = []
     for name in sorted(gradebook.grades, key=lambda name: (name.casefold(), name)):
         grade = gradebook.grades[name]
         submission = grade.submission
@@ -7626,18 +7578,19 @@ def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, 
             "rank": grade.rank,
             "system": grade.system.name,
             "judge": gradebook.judge,
-            "status": grade.status,
+            "status": "graded" if grade.system.answers else State.NOT_GRADED.value,
             "reason": grade.reason,
             "missing": len(grade.system.find_missing(RUBRIC)),
             "flagged": sum(len(system.flagged) for system in submission.systems),
             "decisions": sum(len(answer.decisions) for answer in grade.system.answers),
-            "warnings": len(submission.submission.warnings),
-            "page": submission.submission.name_page(split) if has_pages else "",
+            "warnings": len(submission.warnings),
+            "page": submission.name_page(split) if has_pages else "",
         }
         for measure in list_class_measures(split):
             mean = grade.system.find_mean(measure)
             row[measure.mean_key] = mean.value if mean.is_submitted else None
-        yield row
+        rows.append(row)
+    return render_csv(list(rows[0]), [list(row.values()) for row in rows])
 
 
 class History(NamedTuple):
@@ -7647,14 +7600,11 @@ class History(NamedTuple):
     cells: Sequence[Fields] = ()  # with columns of other versions
 
 
-NO_HISTORY = History()
-
-
 def read_history(split: Split, names: Iterable[str], problems: Problems) -> History:
     """Read the history. It is a problem if a submission of it is not named now."""
     path = join_folder(split.out, HISTORY_FILE.format(split=split.name))
     if not os.path.lexists(path):
-        return NO_HISTORY
+        return History()
     n_before = len(problems)
     file = read_file(path, problems)
     places = list_item_rows(file, problems, kind=HistoryRow)
@@ -7686,44 +7636,43 @@ def render_history(gradebook: Gradebook) -> str:
 
 def build_question_part(gradebook: Gradebook) -> Part:
     """Return how the class did on each question: those that good students fail come first."""
-    systems = [grade.system for grade in gradebook.grades.values() if list_scored(grade.system)]
-    part = Part("Questions", place="folded", is_sortable=True)
-    if len(systems) < MIN_CLASS:
-        return part
-    scores = np.array([[answer.score for answer in system.answers] for system in systems], np.float64)
-    noise = 2 / math.sqrt(len(systems))  # nearly t / sqrt(n - 2 + t^2), with the t of 95 %
+    submitted = []
+    for grade in gradebook.grades.values():
+        own_scores = [answer.score for answer in grade.system.answers]
+        if any(own_scores):
+            submitted.append(own_scores)
+    scores = np.array(submitted, np.float64)  # NaN where there is no score
+    n_scored = len(scores)
+    if n_scored < MIN_CLASS:
+        return NO_PART
+    counts = np.sum(~np.isnan(scores), axis=1)
+    totals = np.nansum(scores, axis=1)
     rows: list[tuple[float, list[Cell]]] = []
     for index, question in enumerate(gradebook.inputs.split.questions):
-        own, others = split_scores(scores, index)
+        is_known = ~np.isnan(scores[:, index]) & (counts > 1)  # and another score to compare it with
+        own = scores[is_known, index]
         if not len(own):
             continue
+        others = (totals[is_known] - own) / (counts[is_known] - 1)
         correlation = compute_correlation(own, others)
         cells: list[Cell] = [question.question_id, question.question, len(own)]
         cells.append(MeanCell(float(own.mean()), None, 2, ANSWER_MEASURE.axis))
         cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
         cells.append(MeanCell(correlation, None, 2, Interval(-1, 1)))
         rows.append((math.inf if correlation is None else correlation, cells))
-    return part._replace(
+    noise = 2 / math.sqrt(n_scored)  # nearly t / sqrt(n - 2 + t^2), with the t of 95 %
+    return Part(
+        "Questions",
         header=["Question", "Text", "Answers", "Mean", "Lowest level", "Highest level", "Correlation"],
         rows=[cells for _, cells in sorted(rows, key=itemgetter(0))],
         lines=[
             "Correlation: of the scores with the means of the same submissions' other questions. "
-            f"With {len(systems)} submissions chance alone makes it up to {noise:.2f} (95 %).",
+            f"With {n_scored} submissions chance alone makes it up to {noise:.2f} (95 %).",
             "A question that good submissions fail often has a wrong gold answer or an unclear rubric.",
         ],
+        place="folded",
+        is_sortable=True,
     )
-
-
-def split_scores(scores: Array, index: int) -> tuple[Array, Array]:
-    """Return the scores of a question, and the same submissions' means of the others.
-
-    `scores` has a row for each submission, NaN where there is no score. Without another score it is left out.
-    """
-    counts = np.sum(~np.isnan(scores), axis=1)
-    column = scores[:, index]
-    is_known = ~np.isnan(column) & (counts > 1)
-    own = column[is_known]
-    return own, (np.nansum(scores, axis=1)[is_known] - own) / (counts[is_known] - 1)
 
 
 def format_points(points: float | None) -> str:
@@ -7731,22 +7680,6 @@ def format_points(points: float | None) -> str:
 
 
 # -- Console
-
-
-def render_split_text(submission: GradedSubmission, split: Split) -> str:
-    systems = submission.systems
-    blocks = list(map(render_system, systems))
-    if len(systems) > 1:
-        pairs = build_comparison_part(submission.differences)
-        lines = ["", *describe_certainty(systems, split.measures, submission.differences)]
-        lines += list_provenance(systems)
-        blocks += [
-            render_text([build_systems_part("System comparison", systems, split.measures, lines)]),
-            "\n--- PAIRED DIFFERENCES (sign flips over documents, adjusted for the pairs of a measure) ---",
-            *([render_text_table(pairs)] if pairs.rows else []),
-            *pairs.lines,
-        ]
-    return "\n".join(blocks)
 
 
 def render_system(system: SplitSystem) -> str:
@@ -7771,7 +7704,7 @@ def render_system(system: SplitSystem) -> str:
     ]
     for measure in CITATION_MEASURES:
         lines.append(f"Average {measure.title}: {format_mean(system, measure, 4)}")
-    if is_judged(system):
+    if RUBRIC in system.judged:
         lines += list_judge_lines(system)
     return "\n".join(lines)
 
@@ -7788,11 +7721,12 @@ def list_judge_lines(system: SplitSystem) -> list[str]:
         f"Average Evidence Score (0-1): {format_mean(system, EVIDENCE_MEASURE, 4)}",
         f"Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}",
     ]
-    for criterion in list_judged_beside(system):
-        measure = criterion.measure
-        lowest = min(PROMPTS[criterion.prompt].choices.values())
-        mean = format_mean(system, measure, 2)
-        lines.append(f"Average {measure.title} ({lowest}-{measure.highest:g}): {mean}")
+    for criterion in system.judged:
+        if criterion is not RUBRIC:
+            measure = criterion.measure
+            lowest = min(PROMPTS[criterion.prompt].choices.values())
+            mean = format_mean(system, measure, 2)
+            lines.append(f"Average {measure.title} ({lowest}-{measure.highest:g}): {mean}")
     return [*lines, *map(escape_console, [*describe_scored(system), *describe_cases(system)])]
 
 
@@ -7803,7 +7737,7 @@ def format_mean(system: SplitSystem, measure: Measure, digits: int) -> str:
 def describe_scored(system: SplitSystem) -> list[str]:
     n_questions = sum(answer.question.rubric is not None for answer in system.answers)
     n_scored = system.find_mean(ANSWER_MEASURE).n
-    if not is_judged(system) or n_scored == n_questions:
+    if RUBRIC not in system.judged or n_scored == n_questions:
         return []
     return [f"Averages of {n_scored} of {n_questions} questions: the others have no score"]
 
@@ -7890,61 +7824,53 @@ def build_slice_part(systems: Sequence[SplitSystem], facet: str, measures: Seque
 # -- Reports
 
 
-def build_empty_report(split: Split, submission: GradedSubmission, session: Session) -> Report:
-    part = Part("Not graded", lines=submission.submission.reasons, place="box")
-    title = ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name]))
-    row = build_csv_row(
-        NO_SYSTEM, NO_ANSWER_TO_SPLIT, split.measures, split.criteria, has_repeats=session.repeats > 1
-    )
-    return Report(title, [part], header=list(row))
-
-
 def build_split_report(
-    split: Split,
-    graded: GradedSubmission,
-    session: Session,
-    gradebook: Gradebook | None = None,
-    changes: Part = NO_PART,
+    graded: GradedSplit, submission: Submission, gradebook: Gradebook | None = None
 ) -> Report:
     """Return the report on a submission, with its grade if it is one of a class."""
-    submission = graded.submission
-    systems = graded.systems
+    split = graded.inputs.split
+    systems = submission.systems
+    has_repeats = graded.session.repeats > 1
+    title = ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name]))
+    report = Report(title, [], header=list(build_csv_row(split, has_repeats=has_repeats)))
+    if not systems:
+        return report._replace(parts=[Part("Not graded", lines=submission.reasons, place="box")])
     cases: list[str] = []
-    own = submission.warnings
+    warnings = submission.warnings
     for system in systems:
         cases += prefix_lines(system.name, describe_cases(system))
         cases += [FLAGS_NOTE] if system.flagged and FLAGS_NOTE not in cases else []
-        own += warn_about_missing(system, split.criteria)
-    own = [warning._replace(file=submission.find_inner(warning.file)) for warning in own]
-    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(own)]
-    parts = [
-        build_overview_part(split, graded, gradebook),
-        changes,
-        build_comparison_part(graded.differences)._replace(place="folded"),
-        *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
-        Part("Answers to look at", lines=cases, place="folded"),
-    ]
-    facts = {"Judge": session.model or "none"}
-    if gradebook:
-        parts = [*list_first_parts(gradebook, graded), *parts]
-    else:
+        warnings += warn_about_missing(system, split.criteria)
+    warnings = [warning._replace(file=submission.find_inner(warning.file)) for warning in warnings]
+    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(warnings)]
+    facts = {"Judge": graded.session.model or "none"}
+    if not gradebook:
         lines += describe_warnings(split.warnings)
         facts |= {"Questions": str(len(split.questions)), "Systems": str(len(systems))}
         facts["Warnings"] = str(len(lines))
-    return build_empty_report(split, graded, session)._replace(
-        parts=[*parts, Part("Warnings", lines=lines, place="warnings")],
+    report = report._replace(
+        parts=[
+            *(list_first_parts(gradebook, submission) if gradebook else []),
+            build_overview_part(split, submission, gradebook),
+            build_baseline_part(graded.inputs.options.baseline, graded.changes_since),
+            build_comparison_part(submission.differences)._replace(place="folded"),
+            *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
+            Part("Answers to look at", lines=cases, place="folded"),
+            Part("Warnings", lines=lines, place="warnings"),
+        ],
         entries=lambda: build_entries(split, systems),
-        rows=lambda: list_csv_rows(split, systems, has_repeats=session.repeats > 1),
+        rows=lambda: list_csv_rows(split, systems, has_repeats=has_repeats),
         facts=facts,
     )
+    return report if gradebook else add_gate(report, graded.checks)
 
 
-def build_overview_part(split: Split, graded: GradedSubmission, gradebook: Gradebook | None) -> Part:
-    systems = graded.systems
+def build_overview_part(split: Split, submission: Submission, gradebook: Gradebook | None) -> Part:
+    systems = submission.systems
     measures = split.measures
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     lines = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
-    lines += describe_certainty(systems, measures, graded.differences)
+    lines += describe_certainty(systems, measures, submission.differences)
     if not gradebook:  # A student has no use for what tells which scores may be compared.
         lines += list_provenance(systems)
     for system in systems:
@@ -7962,7 +7888,7 @@ COMBINED_POINTS = (
 )
 
 
-def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list[Part]:
+def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]:
     """Return what a student's page shows first: the grade, and how to appeal."""
     split = gradebook.inputs.split
     grade = gradebook.grades[submission.name]
@@ -7989,25 +7915,25 @@ def list_first_parts(gradebook: Gradebook, submission: GradedSubmission) -> list
 
 
 def build_csv_row(
-    system: SplitSystem,
-    answer: SplitAnswer,
-    measures: Iterable[Measure],
-    criteria: Sequence[Criterion],
+    split: Split,
+    system: SplitSystem = NO_SYSTEM,
+    answer: SplitAnswer = NO_ANSWER_TO_SPLIT,
     *,
     has_repeats: bool,
 ) -> dict[str, object]:
-    """Return an answer as the CSV and a Python program have it."""
+    """Return an answer as the CSV and a Python program have it; without one only the names are of use."""
     question = answer.question
     row: dict[str, object] = {"question_id": answer.id, "system": system.name, "doc_id": question.doc_id}
     row |= {facet: getattr(question, facet) for facet in SHOWN_FACETS}
-    row |= {measure.name: answer.scores.get(measure.name) for measure in measures}
-    for criterion in criteria:
+    row |= {measure.name: answer.scores.get(measure.name) for measure in split.measures}
+    for criterion in split.criteria:
         judged = build_judged_row(answer, criterion, has_repeats=has_repeats)
         said = describe_judgement(answer, criterion, has_repeats=has_repeats)
         if criterion is RUBRIC:
-            cells = {"answer_id": judged["answer_id"], **said, "failure": answer.explain_failures(criteria)}
-            cells["flags"] = ", ".join(answer.flags)
             prefix = ""
+            cells = {"answer_id": judged["answer_id"], **said}
+            cells["failure"] = answer.explain_failures(split.criteria)
+            cells["flags"] = ", ".join(answer.flags)
         else:
             prefix = f"{criterion.name}_"
             cells = {name: judged[name] for name in ("support", *said) if name in judged}
@@ -8028,8 +7954,7 @@ def list_csv_rows(
 ) -> Iterator[list[object]]:
     for position in range(len(split.questions)):
         for system in systems:
-            answer = system.answers[position]
-            row = build_csv_row(system, answer, split.measures, split.criteria, has_repeats=has_repeats)
+            row = build_csv_row(split, system, system.answers[position], has_repeats=has_repeats)
             yield list(row.values())
 
 
@@ -8088,9 +8013,9 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
     place = f"at place {', '.join(places)}" if places else "not"
     found = f"{place} among {len(retrieved)} retrieved" if retrieved else "nothing retrieved"
     facts = {"Gold document": found}
-    decision = answer.find_decision(RUBRIC)
-    if decision:
-        facts["Judge's score"] = f"{answer.judgement.score:.3g}" if answer.judgement else "none"
+    if answer.find_decision(RUBRIC):
+        judgement = answer.find_judgement(RUBRIC)
+        facts["Judge's score"] = f"{judgement.score:.3g}" if judgement else "none"
         facts["Judge's reason"] = answer.find_rationale(RUBRIC)
     for criterion in system.judged:
         judgement = answer.find_judgement(criterion)
@@ -8100,11 +8025,16 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
     facts["Flags"] = ", ".join(answer.flags)
     for kind, names in answer.sort_citations().items():
         facts[CITATION_KINDS[kind]] = shorten_names(names)
-    for criterion in list_judged_beside(system):
+    other_ids = {}
+    for criterion in system.judged:
+        if criterion is RUBRIC:
+            continue
         outcome = answer.outcomes.get(criterion.name)
         remark = ""
-        if criterion.needs_citations and outcome and not isinstance(outcome, Failure):
-            remark = qualify_citations(answer, outcome.score)
+        if criterion.needs_citations and outcome:
+            other_ids[f"Answer ID for {criterion.name}"] = answer.identify(criterion)
+            if not isinstance(outcome, Failure):
+                remark = qualify_citations(answer, outcome.score)
         facts[criterion.measure.title] = criterion.describe(outcome, remark)
     others = []
     for measure in (*CITATION_MEASURES, *JUDGE_MEASURES):
@@ -8113,10 +8043,7 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
     facts["Other scores"] = ", ".join(others)
     if answer.question.rubric:
         facts["Answer ID"] = answer.identify(RUBRIC)
-    for criterion in list_judged_beside(system):
-        if criterion.needs_citations and criterion.name in answer.outcomes:
-            facts[f"Answer ID for {criterion.name}"] = answer.identify(criterion)
-    return facts
+    return facts | other_ids
 
 
 def list_rubric_lines(question: Question, answers: Mapping[str, SplitAnswer]) -> list[Line]:
@@ -8248,7 +8175,7 @@ def score_bleu(answer: ItemAnswer, *_: object) -> float:
         texts = [" ".join(token.form for token in tokens) for tokens in analyses]
     prediction, *accepted = texts
     scorer = package.BLEU(tokenize="none" if is_korean else "13a", effective_order=True)
-    best = max(scorer.sentence_score(prediction, [gold]).score for gold in accepted)
+    best = max((scorer.sentence_score(prediction, [gold]).score for gold in accepted), default=0)
     return min(float(best) / 100, 1.0)  # best may be 100.00000000000004
 
 
@@ -8281,6 +8208,12 @@ class Method(NamedTuple):
     needs_similarity: bool = False
 
 
+SEMANTIC = Method(
+    "1 if the similarity reaches --threshold (sentence-transformers)",
+    lambda answer, _, threshold: float(answer.similarity >= threshold),
+    decides=True,
+    needs_similarity=True,
+)
 METHODS: Mapping[str, Method] = {
     "exact": Method(
         "1 if the answer is a gold answer, but for case, punctuation and articles", score_exact, decides=True
@@ -8296,17 +8229,9 @@ METHODS: Mapping[str, Method] = {
         lambda answer, *_: answer.similarity,
         needs_similarity=True,
     ),
-    "semantic_fixed": Method(
-        "1 if the similarity reaches --threshold (sentence-transformers)",
-        lambda answer, _, threshold: float(answer.similarity >= threshold),
-        decides=True,
-        needs_similarity=True,
-    ),
-    "semantic_dynamic": Method(
-        "1 if it reaches the one that agrees best with people (sentence-transformers)",
-        lambda answer, _, threshold: float(answer.similarity >= threshold),
-        decides=True,
-        needs_similarity=True,
+    "semantic_fixed": SEMANTIC,
+    "semantic_dynamic": SEMANTIC._replace(
+        explanation="1 if it reaches the one that agrees best with people (sentence-transformers)"
     ),
     "llm_judge": Method("the judge's score by --protocol, from 0 to 1; the mean is of the judged answers"),
     "hybrid": Method(
@@ -8321,58 +8246,43 @@ OPTIONAL_MEASURES += [
 ]
 
 
-def measure_item(item: Item, has_sources: bool) -> dict[str, float]:
-    scores: dict[str, float | None] = {name: getattr(item, name) for name in AMOUNTS}
-    scores[FAITHFULNESS] = measure_faithfulness(item.prediction, item.context)
-    if item.expected_sources and has_sources:
-        scores["context_recall"] = cover_at_k(item.sources, item.expected_sources)
-        scores["context_precision"] = citation_scores(item.expected_sources, item.sources).precision
-    return {name: score for name, score in scores.items() if score is not None}
-
-
-def compute_similarities(items: Sequence[Item], model: Any) -> list[float]:
-    """Return the cosine of each answer and its best gold answer, at least 0; 0 for a blank one."""
-    written = [item for item in items if not is_blank(item.prediction)]
-    if not written:
-        return [0.0] * len(items)
-    texts = dict.fromkeys(flatten((item.prediction, *item.accepted) for item in written))
-    matrix = np.asarray(model.encode([*texts], show_progress_bar=False), np.float64)
-    norms = np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-    vectors = dict(zip(texts, matrix / norms, strict=True))
-    similarities = []
-    for item in items:
-        cosines = np.zeros(1)
-        if not is_blank(item.prediction):
-            cosines = np.array([vectors[text] for text in item.accepted]) @ vectors[item.prediction]
-        similarities.append(float(np.clip(cosines.max(), 0.0, 1.0)))
-    return similarities
-
-
-def load_embedding_model(name: str, needed_by: str) -> Any:
+def add_similarities(answers: Iterable[ItemAnswer], name: str, needed_by: str) -> None:
+    """Set the cosine of each answer and its best gold answer, at least 0; without one of them it stays 0."""
     package = import_optional("sentence_transformers", needed_by)
     try:  # no download: without a network the attempts take more than a minute
-        return package.SentenceTransformer(name, local_files_only=True)
+        model = package.SentenceTransformer(name, local_files_only=True)
     except Exception as error:  # the package raises many types
         reason = cut_text((str(error).strip() or type(error).__name__).splitlines()[0])
         advice = f"name its folder, or download it once: SentenceTransformer({name!r}) in Python"
         raise UsageError(f"the embedding model {name} is not on this machine ({reason}); {advice}") from None
+    written = [answer for answer in answers if answer.item.accepted and not is_blank(answer.item.prediction)]
+    if not written:
+        return
+    texts = dict.fromkeys(flatten((answer.item.prediction, *answer.item.accepted) for answer in written))
+    matrix = np.asarray(model.encode([*texts], show_progress_bar=False), np.float64)
+    norms = np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    vectors = dict(zip(texts, matrix / norms, strict=True))
+    for answer in written:
+        gold = np.array([vectors[text] for text in answer.item.accepted])
+        cosines = gold @ vectors[answer.item.prediction]
+        answer.similarity = float(np.clip(cosines.max(), 0.0, 1.0))
 
 
-def choose_threshold(answers: Sequence[ItemAnswer]) -> tuple[dict[str, Any], set[int]]:
+def choose_threshold(answers: Sequence[ItemAnswer]) -> dict[str, Any]:
     """Choose the best of SEMANTIC_THRESHOLDS for all files on half of their questions.
 
     A hash chooses the half: of the questions with answers that a person judged or, without any, of all. Of
-    equally good thresholds the lowest counts. Returns it with its figures on the other questions, and the
-    positions of the answers that it was chosen on.
+    equally good thresholds the lowest counts. Returns it with its figures on the other questions, and marks
+    the answers that it was chosen on.
     """
-    labelled = [place for place, answer in enumerate(answers) if answer.item.label is not None]
-    candidates = labelled or range(len(answers))
-    topics = [answer.item.question or answer.item.id for answer in answers]
-    ordered = sorted({topics[place] for place in candidates}, key=hash_json)
+    labelled = [answer for answer in answers if answer.item.label is not None]
+    candidates = labelled or answers
+    ordered = sorted({answer.item.question or answer.id for answer in candidates}, key=hash_json)
     chosen = set(ordered[: math.ceil(len(ordered) / 2)])
-    places = {place for place in candidates if topics[place] in chosen}
-    tuned = [answers[place] for place in sorted(places)]
-    others = [answers[place] for place in labelled if place not in places]
+    for answer in candidates:
+        answer.is_tuned = (answer.item.question or answer.id) in chosen
+    tuned = [answer for answer in candidates if answer.is_tuned]
+    others = [answer for answer in labelled if not answer.is_tuned]
     figure = "f1" if any(answer.item.label for answer in tuned) else "accuracy"
     tried = {threshold: try_threshold(threshold, tuned) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: tried[threshold][figure] or 0.0)
@@ -8389,7 +8299,7 @@ def choose_threshold(answers: Sequence[ItemAnswer]) -> tuple[dict[str, Any], set
         tuning["figures_reason"] = reason
     elif not others:
         tuning["figures_reason"] = "no other rows"
-    return tuning, places
+    return tuning
 
 
 def try_threshold(threshold: float, answers: Sequence[ItemAnswer]) -> dict[str, float | None]:
@@ -8432,7 +8342,7 @@ def parse_column(text: str) -> tuple[str, str]:
     field, _, path = text.partition("=")
     if field not in COLUMN_FIELDS or not path:
         known = f"{', '.join(COLUMN_FIELDS)}{suggest(field, COLUMN_FIELDS)}"
-        raise argparse.ArgumentTypeError(f"expected FIELD=NAME, of {known}")
+        raise argparse.ArgumentTypeError(f"expected FIELD=PATH, got {cut_text(text)!r}; fields: {known}")
     return field, path
 
 
@@ -8461,7 +8371,7 @@ class AnswerOptions(JudgeOptions, GateOptions):
         "--columns",
         nargs="+",
         type=parse_column,
-        metavar="FIELD=NAME",
+        metavar="FIELD=PATH",
     )
     given_methods: Sequence[str] | None = option(None, "as below", "--method", nargs="+", choices=METHODS)
     criteria: Sequence[CriterionValue] = option(
@@ -8511,9 +8421,7 @@ class AnswerInputs(NamedTuple):
     choice: str  # which of the systems are judged, in words; "" for all
     tuning: Mapping[str, Any]  # the threshold of semantic_dynamic, and how it was chosen
     setup: Mapping[str, Any]  # what scores rest on
-    paths: Mapping[str, str]  # system -> its results file
-    stem: str  # of the names of reports
-    notes: Sequence[str]  # how the files were read
+    readings: Mapping[str, Mapping[str, Any]]  # how each file was read, as results have it
     is_complete: bool  # whether every row is graded
     runs: Mapping[str, EarlierRun]
 
@@ -8526,7 +8434,7 @@ class GradedAnswers(NamedTuple):
     differences: Sequence[Difference]
     ranked_by: str  # the measure
     ranks: Mapping[str, int | None]
-    changes_since: Mapping[str, ChangesSince]
+    changes_since: Mapping[str, Changes]
     checks: list[Check]
     is_complete: bool  # otherwise a run tries again
 
@@ -8534,10 +8442,11 @@ class GradedAnswers(NamedTuple):
 def grade_answer_files(options: AnswerOptions, console: Console) -> int:
     """Score free answers, of files or of a split, by any of several methods."""
     inputs = read_answer_inputs(options)
+    paths, stem = name_results(inputs)
     study = inputs.study
     is_all_judged = bool(options.criteria) and not options.methods
     assignment = Assignment(functools.partial(list_requests, study), options, is_all_judged)
-    console.note(*inputs.notes)
+    console.note(*map(describe_reading, inputs.readings.values()))
     console.warn(*list_input_warnings(study.systems))
     if study.criteria:
         answers = flatten(system.answers for system in study.systems)
@@ -8555,8 +8464,8 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
         report = build_answer_report(graded, documents)
         outputs = []
         for title, document in documents.items():
-            outputs.append(OutputFile(inputs.paths[title], functools.partial(render_results, document)))
-        outputs += list_report_files(add_gate(report, graded.checks), inputs.stem, options.report)
+            outputs.append(OutputFile(paths[title], functools.partial(render_results, document)))
+        outputs += list_report_files(add_gate(report, graded.checks), stem, options.report)
         files, is_written = write_outputs(outputs, console)
     console.print(render_text(report.parts))
     print_saved(files, "Evaluation results", console)
@@ -8573,27 +8482,21 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
     """
     problems: Problems = []
     protocol, criteria = choose_criteria(options, problems)
-    own_criteria = [criterion for criterion in criteria if criterion.own]
     systems = read_answer_files(options, problems)
     names = [system.name for system in systems]
     compared = [Measure(name, name) for name in options.unjudged]
-    compared += [criterion.measure for criterion in (protocol, *own_criteria)]  # an earlier run may have them
+    # An earlier run may have scores by the protocol, also if this one asks for none.
+    compared += {criterion.name: criterion.measure for criterion in (protocol, *criteria)}.values()
     compared += map(build_function_measure, options.functions)
     measures = [*compared, *[Measure(name, name) for name in protocol.derived], *OPTIONAL_MEASURES]
     check_thresholds(options, names, measures)
     runs = read_earlier_answers(options.baseline, names) if options.baseline else {}
-    model = choose_model(options) if criteria else DEFAULT_JUDGE_MODEL
-    suffix = "" if model == DEFAULT_JUDGE_MODEL else JUDGE_SUFFIX + name_for_file(model)
-    paths = name_results(systems, options, suffix)
-    stem = next(iter(paths.values())).removesuffix(".json")
-    if len(paths) > 1:
-        stem = Path(options.out or "", f"answers{suffix}").as_posix()
-    notes = list(dict.fromkeys(describe_reading(system) for system in systems if system.reading))
-    setup = build_setup(options, criteria, model, systems)
+    readings = {system.file.file: system.reading for system in systems if system.reading}
+    setup = build_setup(options, criteria, systems)
     # Of many systems the best by the first method are judged.
     usual = "exact" if options.judge_top else ""
     ranker = next(iter(options.unjudged), "similarity" if protocol.name == "hybrid" else usual)
-    systems, tuning = score_without_judge(systems, options, ranker)
+    tuning = score_without_judge(systems, options, ranker)
     asked: list[str] = []
     choice = ""
     if criteria:
@@ -8614,10 +8517,8 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
         choice=choice,
         tuning=tuning,
         setup=setup,
-        paths=paths,
-        stem=stem,
-        notes=notes,
-        is_complete=not any(system.reading.get("not_graded") for system in systems),
+        readings=readings,
+        is_complete=not any(reading["not_graded"] for reading in readings.values()),
         runs=runs,
     )
 
@@ -8662,7 +8563,10 @@ def grade_scored_answers(inputs: AnswerInputs, outcomes: Outcomes, session: Sess
         ranked_by=ranked_by,
         ranks=ranks,
         changes_since=changes_since,
-        checks=[*check_means(options, complete, study.measures), *check_changes(changes_since)],
+        checks=[
+            *check_means(options, complete, study.measures),
+            *flatten(since.checks for since in changes_since.values()),
+        ],
         is_complete=inputs.is_complete and is_judged,
     )
 
@@ -8681,8 +8585,11 @@ def choose_criteria(options: AnswerOptions, problems: Problems) -> tuple[Criteri
     optional = [measure.name for measure in OPTIONAL_MEASURES]
     taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS, *optional}
     check_measure_names(options.functions, taken)
-    own = read_own_criteria(options.criteria, "", taken.union(options.functions), problems)
-    return protocol, [*([protocol] if judged else []), *map(build_item_criterion, own)]
+    criteria = [protocol] if judged else []
+    for own in read_own_criteria(options.criteria, "", taken.union(options.functions), problems):
+        measure = build_own_measure(own, own.name)
+        criteria.append(msgspec.structs.replace(build_own_criterion(own), measure=measure, unit=1.0))
+    return protocol, criteria
 
 
 def build_protocol(name: str, options: AnswerOptions) -> Criterion:
@@ -8712,49 +8619,32 @@ def build_protocol(name: str, options: AnswerOptions) -> Criterion:
     )
 
 
-def build_item_criterion(own: OwnCriterion) -> Criterion:
-    measure = build_own_measure(own, own.name)
-    prompt = name_own_prompt(own)
-    return Criterion(
-        name=own.name,
-        measure=measure,
-        prompt=prompt,
-        prefix=f"{own.name}: ",
-        own=own,
-        prepare=lambda answer: prepare_own(own, answer.texts),
-        unit=PROMPTS[prompt].top / measure.highest,
-    )
-
-
 def score_without_judge(
-    systems: Iterable[AnswerSystem], options: AnswerOptions, ranker: str
-) -> tuple[list[AnswerSystem], Mapping[str, Any]]:
-    """Return the systems with all scores that need no judge, and the threshold if one was chosen for them."""
+    systems: Sequence[AnswerSystem], options: AnswerOptions, ranker: str
+) -> Mapping[str, Any]:
+    """Set all scores that need no judge. Return how the threshold of semantic_dynamic was chosen."""
     answers = list(flatten(system.answers for system in systems))
     similar = [name for name in options.methods if METHODS[name].needs_similarity]
     if similar:
-        model = load_embedding_model(options.embedding_model, f"--method {similar[0]}")
-        similarities = compute_similarities([answer.item for answer in answers], model)
-        pairs = zip(answers, similarities, strict=True)
-        answers = [msgspec.structs.replace(answer, similarity=similarity) for answer, similarity in pairs]
-    tuning, tuned = choose_threshold(answers) if "semantic_dynamic" in options.methods else ({}, set())
+        add_similarities(answers, options.embedding_model, f"--method {similar[0]}")
+    tuning = choose_threshold(answers) if "semantic_dynamic" in options.methods else {}
     threshold = {"semantic_fixed": options.threshold, "semantic_dynamic": tuning.get("threshold", 0.0)}
     methods = {name: METHODS[name].score for name in (*options.unjudged, ranker) if name}
-    places = itertools.count()
-    scored = []
     for system in systems:
         has_sources = any(answer.item.sources for answer in system.answers)  # else recall is not measured
-        own = []
-        for place in itertools.islice(places, len(system.answers)):
-            answer = answers[place]
-            scores = measure_item(answer.item, has_sources)
+        for answer in system.answers:
+            item = answer.item
+            scores: dict[str, float | None] = {name: getattr(item, name) for name in AMOUNTS}
+            scores[FAITHFULNESS] = measure_faithfulness(item.prediction, item.context)
+            if item.expected_sources and has_sources:
+                scores["context_recall"] = cover_at_k(item.sources, item.expected_sources)
+                scores["context_precision"] = citation_scores(item.expected_sources, item.sources).precision
             for name, score in methods.items():
                 if score:
                     scores[name] = score(answer, options.normalize, threshold.get(name, 0.0))
-            own.append(msgspec.structs.replace(answer, scores=scores, is_tuned=place in tuned))
-        add_function_scores(system.name, own, options.functions)
-        scored.append(msgspec.structs.replace(system, answers=own))
-    return scored, tuning
+            answer.scores = {name: value for name, value in scores.items() if value is not None}
+        add_function_scores(system.name, system.answers, options.functions)
+    return tuning
 
 
 def choose_asked(
@@ -8789,14 +8679,14 @@ class AnswerSystem(System[ItemAnswer]):
     reading: Mapping[str, Any] = {}  # how the file was read, as results have it; empty for a split
 
 
-def describe_reading(system: AnswerSystem) -> str:
-    """Return how the file was read: the columns of answers, and those by another name."""
+def describe_reading(reading: Mapping[str, Any]) -> str:
+    """Return how a file was read: the columns of answers, and those by another name."""
     columns = []
-    for field, column in system.reading["columns"].items():
+    for field, column in reading["columns"].items():
         if field in ("question", "gold", "prediction", "system") or column != field:
             columns.append(f"{field}: {column}")
-    n_rows = system.reading["rows"]
-    return f"{system.file.file}: {n_rows:,} row{'s' if n_rows != 1 else ''}; {', '.join(columns)}"
+    n_rows = reading["rows"]
+    return f"{reading['file']}: {n_rows:,} row{'s' if n_rows != 1 else ''}; {', '.join(columns)}"
 
 
 def read_answer_files(options: AnswerOptions, problems: Problems) -> list[AnswerSystem]:
@@ -8832,15 +8722,14 @@ def read_split_answers(name: str, problems: Problems) -> list[AnswerSystem]:
         answers = []
         for answer in system.answers:
             question = answer.question
-            prediction = answer.prediction
             item = Item(
                 id=question.question_id,
                 question=question.question,
                 accepted=[question.answer] if question.answer.strip() else [],
-                prediction=prediction.answer,
+                prediction=answer.prediction.answer,
                 category=question.question_type,
                 expected_sources=question.gold_ids,
-                sources=prediction.retrieved_ids,
+                sources=answer.prediction.retrieved_ids,
             )
             answers.append(build_item_answer(item))
         warnings = [*split.warnings, *system.warnings]
@@ -8859,30 +8748,28 @@ def read_answer_file(
     columns = choose_columns(Item, rows, given, own_problems, needs_gold=needs_gold)
     if file.data is not None and not own_problems:
         own_problems += find_lacking_columns(file, rows, columns, needs_gold=needs_gold)
-    graded = []
+    by_system: dict[str, list[JsonRow]] = defaultdict(list)
     ungraded: dict[str, list[str]] = defaultdict(list)  # the places of other rows, by reason
     for row in rows:
         fields = name_fields(Item, row.data, columns)
+        place = row.key or f"line {row.line}"
         if needs_gold and {"gold", "options"}.isdisjoint(fields):
-            ungraded["no gold answer"].append(row.place)
+            ungraded["no gold answer"].append(place)
         elif "system" in columns and "system" not in fields:
-            ungraded["no system"].append(row.place)
+            ungraded["no system"].append(place)
         else:
-            graded.append(row._replace(data=fields))
-    by_system: dict[str, list[ItemAnswer]] = defaultdict(list)
-    for item in parse_items(graded, own_problems):
-        by_system[item.system].append(build_item_answer(item))
-    if ungraded and not (graded or own_problems):
+            by_system[format_plain(fields.get("system")) or ""].append(row._replace(data=fields))
+    if ungraded and not (by_system or own_problems):
         own_problems.append(Problem(file.name, f"no row can be graded: {', '.join(ungraded)}", 1))
-    for answers in by_system.values():
+    reading = {"file": file.name, "rows": len(rows), "columns": columns, "not_graded": ungraded}
+    systems = []
+    for system, own_rows in by_system.items():
+        # Rows without an ID are numbered within their system, so that a question has the same in each
+        answers = list(map(build_item_answer, parse_items(own_rows, own_problems)))
         repeated = find_repeated(list_ids(answers))
         if repeated:
             advice = "where the file has several systems, name their column with --columns system="
             own_problems.append(Problem(file.name, f"IDs repeat: {shorten_names(repeated)}: {advice}", 1))
-    problems += own_problems
-    reading = {"file": file.name, "rows": len(rows), "columns": columns, "not_graded": ungraded}
-    systems = []
-    for system, answers in by_system.items():
         part = system if len(by_system) > 1 else ""
         warnings = [WarningRecord(f"{reason}, not graded", places) for reason, places in ungraded.items()]
         models = sorted(filter(None, {format_compact(answer.item.model) for answer in answers}))
@@ -8891,6 +8778,7 @@ def read_answer_file(
             warnings.append(WarningRecord("models that are graded as one system", models, advice))
         warnings = list_warnings(file.name, warnings)
         systems.append(AnswerSystem(part or name, file.source, answers, warnings, part=part, reading=reading))
+    problems += own_problems
     return systems
 
 
@@ -8917,7 +8805,7 @@ def find_lacking_columns(
 class StoredAnswer(Record):
     input: str = ""
     gold: str = ""
-    scores: dict[str, Rating | None] = {}
+    scores: dict[str, Annotated[float, msgspec.Meta(ge=-MAX_RATING, le=MAX_RATING)] | None] = {}
 
 
 class StoredAnswers(Record):
@@ -8952,14 +8840,14 @@ def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, Earlie
 
 
 def build_setup(
-    options: AnswerOptions, criteria: Iterable[Criterion], model: str, systems: Iterable[AnswerSystem]
+    options: AnswerOptions, criteria: Sequence[Criterion], systems: Iterable[AnswerSystem]
 ) -> dict[str, Any]:
     """Return what scores rest on."""
     names = ("methods", "protocol", "normalize", "threshold", "embedding_model", "judge_top", "repeats")
     setup: dict[str, Any] = {"program_version": VERSION}
     setup |= {name: getattr(options, name) for name in names}
     if criteria:
-        setup["judge_model"] = model
+        setup["judge_model"] = choose_model(options)
     for criterion in criteria:
         if criterion.own:
             setup.setdefault("criteria", {})[criterion.name] = criterion.prompt_hash
@@ -8969,26 +8857,30 @@ def build_setup(
     return setup
 
 
-def name_results(systems: Sequence[AnswerSystem], options: AnswerOptions, suffix: str) -> dict[str, str]:
-    """Return the results file of each system.
+def name_results(inputs: AnswerInputs) -> tuple[dict[str, str], str]:
+    """Return the results file of each system, and the stem of the names of reports.
 
-    Raises UsageError if one would be written twice, or over one that has no results of `answers`.
+    Raises UsageError if a file would be written twice, or over one that has no results of `answers`.
     """
+    options = inputs.options
+    model = inputs.setup.get("judge_model", DEFAULT_JUDGE_MODEL)
+    suffix = "" if model == DEFAULT_JUDGE_MODEL else JUDGE_SUFFIX + name_for_file(model)
+    systems = cast("Sequence[AnswerSystem]", inputs.study.systems)
     paths = {}
     for system in systems:
         path = Path(system.file.file)
         folder = path.parent if options.out is None else Path(options.out)
         stem = "_".join(filter(None, (path.stem, name_for_file(system.part))))
         paths[system.name] = (folder / f"{stem}_answers{suffix}.json").as_posix()
-    if options.sources:  # of a Python program, for which nothing is written
-        return paths
     read = [*(system.file.file for system in systems), *filter(None, [options.baseline])]
     for name in find_repeated([*map(os.path.realpath, paths.values()), *set(map(os.path.realpath, read))]):
         raise UsageError(f"{name} would be written twice, or over a file that is read: rename one")
     for name in filter(os.path.exists, paths.values()):
         if not parse_value(StoredAnswers, read_file(name, []), []):
             raise UsageError(f"{name} has no results, so it is not replaced: move it, or see --out")
-    return paths
+    [first, *others] = paths.values()
+    stem = Path(options.out or "", f"answers{suffix}").as_posix() if others else first.removesuffix(".json")
+    return paths, stem
 
 
 # -- The results file
@@ -9028,13 +8920,13 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
         results["requested_model"] = graded.session.model
         results |= graded.session.describe_left_out()
         results["judge_model"] = graded.session.model
+        results["reply_models"] = count_models(system.list_judgements(system.judged))
         results["failed"] = [row["id"] for row in rows if row["failure"]]
         results["flagged"] = list_ids(system.flagged)
     if system.title in graded.changes_since:
-        results["baseline"] = graded.changes_since[system.title].build_block()
-    reading = cast("AnswerSystem", system).reading
-    if reading:
-        results["read"] = reading
+        results["baseline"] = graded.changes_since[system.title].block
+    if system.file.file in inputs.readings:
+        results["read"] = inputs.readings[system.file.file]
     results["warnings"] = describe_warnings([*system.warnings, *list_answer_warnings(graded, system)])
     results["detailed_results"] = rows
     results["comparison"] = list_differences(graded.differences, system.title)
@@ -9149,9 +9041,13 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str,
 
 
 def summarize_quality(protocol: Criterion, system: ItemSystem) -> dict[str, Any]:
-    judged = [(answer.find_judgement(protocol), answer.cluster) for answer in system.answers]
-    judgements = [judgement for judgement, _ in judged if judgement]
-    clusters = [cluster for judgement, cluster in judged if judgement]
+    judgements = []
+    clusters = []
+    for answer in system.answers:
+        judgement = answer.find_judgement(protocol)
+        if judgement:
+            judgements.append(judgement)
+            clusters.append(answer.cluster)
     quality = {}
     for name in PROMPTS[protocol.prompt].score_names:
         measure = Measure(name, name, lowest=min(LEVEL_SCORES.values()), highest=TOP_SCORE)
@@ -9173,8 +9069,8 @@ def list_answer_warnings(graded: GradedAnswers, system: ItemSystem) -> Iterator[
     ]
     yield from list_warnings(system.name, warnings)
     reason = graded.why_not
-    if system.title not in study.asked:
-        reason = graded.why_not or f"it is not one of the {graded.inputs.choice}"
+    if not reason and system.title not in study.asked:
+        reason = f"it is not one of the {graded.inputs.choice}"
     if study.criteria and reason:
         names = ", ".join(criterion.name for criterion in study.criteria)
         yield WarningRecord(f"{names}: not judged: {reason}", file=system.name)
@@ -9270,14 +9166,14 @@ def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[
         for row in document["detailed_results"]:
             facts = {"Decided by": row["decision_method"], "Flags": ", ".join(row.get("flags", ()))}
             facts |= {name: format_number(score, 3) for name, score in row["scores"].items()}
-            for name in filter(lambda name: name.endswith(JUDGE_FIELDS), row):
-                is_list = isinstance(row[name], list)
-                text = ", ".join(map(str, row[name])) if is_list else format_compact(row[name])
-                facts[titles.get(name, name)] = text
+            for name, value in row.items():
+                if name.endswith(JUDGE_FIELDS):
+                    texts = map(str, value) if isinstance(value, list) else [format_compact(value)]
+                    facts[titles.get(name, name)] = ", ".join(texts)
             cases = {"failed": row["failure"], "flagged": row.get("flags")}
             marks = [mark for mark, reason in cases.items() if reason]
-            texts = (row["reasoning"], row["failure"] or "")
-            card = Card(title, row["prediction"], facts, *verdicts[row["correct"]], marks, *texts)
+            reasons = (row["reasoning"], row["failure"] or "")
+            card = Card(title, row["prediction"], facts, *verdicts[row["correct"]], marks, *reasons)
             yield Entry(f"{title} {row['id']}", row["input"], row["gold"], [card])
 
 
@@ -9301,33 +9197,26 @@ AGREEMENT_TITLES = {  # of what two raters have in a table
     "accuracy": "Accuracy",
     "accuracy_within_1": "Within 1",
     "kappa": "Cohen's kappa",
+    "krippendorff_alpha": "Krippendorff's alpha",
     "people_minus_judge": "People - judge",
 }
 MIN_KAPPA = 0.4  # below it agreement is called poor (Fleiss 1981)
 MAX_LABEL_SHARE = 0.8  # of labels that are one level; above it kappa tells little
 MAX_SHIFT = 0.5  # levels between people and judge
 
+RATING_FIELDS = """answer_id submission system question gold options prediction answer rater criterion score
+correct reasoning failure decision_method judge_repeat gold_doc_id run_name source_file source"""
+
 Texts: TypeAlias = tuple[tuple[str, str], ...]  # of an answer: (field, text)
 
 
-class RatingColumns(Item):
+class RatingColumns(Record):
     """The names that the columns of a table of ratings may have."""
 
-    aliases: ClassVar[dict[str, Sequence[str]]] = {**Item.aliases, "id": ("item", "id", "question_id")}
-
-    answer_id: Any = None
-    submission: Any = None
-    rater: Any = None
-    criterion: Any = None
-    score: Any = None
-    decision_method: Any = None
-    run_name: Any = None
-    source_file: Any = None
-    reasoning: Any = None
-    failure: Any = None
-    source: Any = None
-    judge_repeat: Any = None
-    gold_doc_id: Any = None
+    aliases: ClassVar[dict[str, Sequence[str]]] = {
+        **{name: Item.aliases.get(name, (name,)) for name in RATING_FIELDS.split()},
+        "id": ("item", "id", "question_id"),
+    }
 
 
 class RatingRow(NamedTuple):
@@ -9346,10 +9235,6 @@ class RatingRow(NamedTuple):
     file: InputFile
     place: JsonRow  # without its data
 
-    def show(self) -> str:
-        """Return what a message calls the answer: its ID, or else its question."""
-        return self.key[0][1]
-
 
 Raters: TypeAlias = Mapping[str, list[RatingRow]]  # by name, with what each said by one criterion
 
@@ -9365,14 +9250,6 @@ class RatedItem(NamedTuple):
     @property
     def known(self) -> list[float]:
         return [rating for rating in self.ratings if rating is not None]
-
-
-class Ratings(NamedTuple):
-    """What is in the files of judges, or of people."""
-
-    rows: list[RatingRow]
-    read: list[dict[str, Any]]  # how each file was read, as the results have it
-    undecided: list[str]  # files without a score that do not matter
 
 
 # -- The command
@@ -9407,18 +9284,23 @@ and system. Rows of several files by one judge are one rater's, and each repeat 
 
 def measure_agreement(options: AgreementOptions, console: Console) -> int:
     """Compare what judges, or judges and people, decided on the same answers."""
-    judges, people, unknown = read_ratings(options)
-    read = judges.read + people.read
-    for block in read:
-        console.note(f"{block['file']}: {block['ratings']:,} ratings, {block['form']}")
+    judged, labels, read, unknown = read_ratings(options, console)
+    comparisons = {}
+    for criterion in sorted({row.criterion for row in judged}):  # the rubric is first
+        judges = group_raters(judged, criterion)
+        people = group_raters(labels, criterion)
+        if len(judges) + len(people) > 1:
+            comparisons[criterion] = compare_raters(judges, people, max(0, options.samples))
+    advice = f"a judge has names such as {cut_text(judged[0].key[0][1])}" if judged else ""
+    if unknown and judged and not comparisons:
+        what = f"no rating is of an answer that a judge has: found {shorten_names(unknown)}"
+        raise UsageError(f"{options.human}: {what}; {advice}")
+    if not comparisons:
+        names = shorten_names(list(dict.fromkeys(row.rater for row in judged)))
+        raise UsageError(f"agreement needs two judges, or one and --human, got {names or 'none'}")
     if unknown:
         what = "ratings of items that no judge has, which do not count"
-        known = cut_text(judges.rows[0].show()) if judges.rows else ""
-        console.warn(WarningRecord(what, unknown, f"a judge has names such as {known}", options.human or ""))
-    undecided = judges.undecided + people.undecided
-    if undecided:
-        console.warn(WarningRecord("files without a score, ignored", undecided).describe())
-    comparisons = compare_by_criterion(judges.rows, people.rows, max(0, options.samples))
+        console.warn(WarningRecord(what, unknown, advice, options.human or ""))
     first, *others = comparisons
     document = {"program_version": VERSION, **comparisons[first], "read": read}
     if others:
@@ -9438,28 +9320,13 @@ def measure_agreement(options: AgreementOptions, console: Console) -> int:
     return decide_exit_code(is_written, not unrelated, not unknown)
 
 
-def compare_by_criterion(
-    judged: Sequence[RatingRow], labels: Sequence[RatingRow], n_shown: int
-) -> dict[str, dict[str, Any]]:
-    """Return comparisons by criterion. The first is the rubric, if there is one."""
-    comparisons = {}
-    n_raters = 0
-    for criterion in sorted({row.criterion for row in judged}):
-        judges = group_raters(judged, criterion)
-        people = group_raters(labels, criterion)
-        n_raters = len(judges) + len(people)
-        if n_raters > 1:
-            comparisons[criterion] = compare_raters(judges, people, n_shown)
-    if not comparisons:
-        raise UsageError(f"agreement needs two judges, or one and --human, got {n_raters}")
-    return comparisons
-
-
 # -- Reading files
 
 
-def read_ratings(options: AgreementOptions) -> tuple[Ratings, Ratings, list[str]]:
-    """Return what judges and people have said, and what people call answers that no judge has rated."""
+def read_ratings(
+    options: AgreementOptions, console: Console
+) -> tuple[list[RatingRow], list[RatingRow], list[dict[str, Any]], list[str]]:
+    """Return (ratings of judges, of people, how each file was read, what people call unknown answers)."""
     problems: Problems = []
     human = [options.human] if options.human else []
     paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
@@ -9469,34 +9336,36 @@ def read_ratings(options: AgreementOptions) -> tuple[Ratings, Ratings, list[str]
         inside = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
         files |= {Path(folder, name).as_posix(): os.path.dirname(name) for name in inside}
         if not inside:
-            problems.append(
-                Problem(folder, f"no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge")
-            )
+            text = f"no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge"
+            problems.append(Problem(folder, text))
     raters = options.columns.removeprefix("rater=").split(",") if options.columns else []
-    judges = read_rating_files(files, raters, problems, counts_all=options.all_decisions)
-    people = read_rating_files(dict.fromkeys(human), raters, problems, counts_all=True)
-    known, unknown = match_people(people.rows, judges.rows, problems)
+    judged, read = read_rating_files(files, raters, problems, counts_all=options.all_decisions)
+    people, read_people = read_rating_files(dict.fromkeys(human), raters, problems, counts_all=True)
+    labels, unknown = match_people(people, judged, problems)
     raise_problems(problems)
-    if os.path.realpath(options.out) in [
-        os.path.realpath(block["file"]) for block in judges.read + people.read
-    ]:
+    read += read_people
+    if os.path.realpath(options.out) in [os.path.realpath(block["file"]) for block in read]:
         raise UsageError(f"{options.out} is an input: name another file with --out")
-    return judges, people._replace(rows=known), unknown
+    for block in read:
+        console.note(f"{block['file']}: {block['ratings']:,} ratings, {block['form']}")
+    counted = {block["file"] for block in read}
+    undecided = [path for path in (*files, *human) if path not in counted]
+    if undecided:
+        console.warn(WarningRecord("files without a score, ignored", undecided).describe())
+    return judged, labels, read, unknown
 
 
 def read_rating_files(
     files: Mapping[str, str | None], raters: Sequence[str], problems: Problems, *, counts_all: bool
-) -> Ratings:
-    """Read files, with the subfolder of those that are in a folder of judges.
+) -> tuple[list[RatingRow], list[dict[str, Any]]]:
+    """Return what is in files, and how each was read; some have no score, and do not matter.
 
-    A file is of the judge that its name
-    has (JUDGE_SUFFIX), its subfolder or `judge_model`. Otherwise its name is the judge's; in a folder of
-    judges it does not count then.
+    A file is of the judge that its name has (JUDGE_SUFFIX), its subfolder in a folder of judges, or
+    `judge_model`. Otherwise its name is the judge's; in a folder of judges it does not count then.
     """
     names: dict[str, str] = {}  # of judges, by their form in the name of a file
     rows: list[RatingRow] = []
     read = []
-    undecided = []
     for path, subfolder in files.items():
         found: Problems = []
         file = read_file(path, found)
@@ -9518,7 +9387,6 @@ def read_rating_files(
         is_empty = not (n_ratings or found)
         is_ungraded = file.text.strip() == "{}"  # as the results of a submission may be
         if is_ungraded or (subfolder is not None and (is_empty or not judge)):
-            undecided.append(path)
             continue
         if is_empty:
             advice = "fill in score or correct, or name a column for each rater: --columns rater=NAME,NAME"
@@ -9526,14 +9394,16 @@ def read_rating_files(
         problems += found
         read.append({"file": path, "ratings": n_ratings, "form": form})
         rows += own
-    return Ratings(rows, read, undecided)
+    return rows, read
 
 
 def list_raw_ratings(
     file: FileData, raters: Sequence[str], problems: Problems
 ) -> tuple[str, str, list[JsonRow]]:
     """Return what a file is, the judge that it names, and a row for each rating."""
-    value = parse_value(dict[str, Any], file, []) or {}  # a list names no judge
+    value: Fields = {}
+    if file.text.lstrip().startswith("{"):  # a list names no judge
+        value = parse_value(dict[str, Any], file, []) or {}
     model = format_plain(value.get("judge_model")) or ""
     if value and all(isinstance(member, dict) for member in value.values() if member is not None):
         form = "results of a split"
@@ -9548,7 +9418,7 @@ def list_raw_ratings(
     else:
         form = "a row for each rating"
         rows = read_rows(file, problems)
-        names = {fold_name(name) for row in rows for name in row.data}
+        names = set(map(fold_name, set(flatten(row.data for row in rows))))
         if raters and (names.isdisjoint(LEVELS) or not names.isdisjoint(map(fold_name, raters))):
             form = f"a column for each rater: {', '.join(raters)}"
             table = rows
@@ -9556,8 +9426,10 @@ def list_raw_ratings(
             for rater in raters:
                 check_columns(table, {"rater": rater}, problems)
                 for row in table:
-                    own = {"rater": rater, "correct": None, "score": find_member(row.data, rater)}
-                    rows.append(row._replace(data=row.data | own))
+                    score = find_member(row.data, rater)
+                    if not is_missing(score):  # an empty cell is no rating
+                        own = {"rater": rater, "correct": None, "score": score}
+                        rows.append(row._replace(data=row.data | own))
     return form, cut_text(model.strip()), rows
 
 
@@ -9637,10 +9509,13 @@ def parse_rating(
     """
     fields: dict[str, str] = defaultdict(str)
     for name, column in columns.items():
-        value = find_member(raw.data, column)
-        if isinstance(value, list) and value and name in ("gold", "options"):
-            value = value[0]
-        fields[name] = "" if is_missing(value) else format_compact(value)
+        value = raw.data.get(column)
+        if name == "options" and isinstance(value, str):
+            value = parse_list_cell(name, value)
+        if name in ("gold", "options") and isinstance(value, list):
+            value = next(iter(value), None)
+        if not is_missing(value):
+            fields[name] = format_compact(value)
     names, texts = identify_answer(fields)
     if not names:
         found = shorten_names([name for name, value in raw.data.items() if not is_missing(value)])
@@ -9695,24 +9570,27 @@ def identify_answer(fields: Mapping[str, str]) -> tuple[list[Texts], Texts]:
 
 
 def match_people(
-    people: Iterable[RatingRow], judges: Iterable[RatingRow], problems: Problems
+    people: Sequence[RatingRow], judges: Iterable[RatingRow], problems: Problems
 ) -> tuple[list[RatingRow], list[str]]:
     """Return people's ratings of judged answers, with the answer's key, and what they call others."""
-    index: dict[tuple[str, Texts], dict[Texts, RatingRow]] = defaultdict(dict)
+    # All names of all answers would take longer than all else.
+    index: dict[tuple[str, Texts], dict[Texts, RatingRow]] = {(row.criterion, row.key): {} for row in people}
     for row in judges:
         for name in row.names:
-            index[row.criterion, name].setdefault(row.key, row)
+            if (row.criterion, name) in index:
+                index[row.criterion, name].setdefault(row.key, row)
     known = []
     unknown = []
     rated = set()
     for row in people:
-        found = index.get((row.criterion, row.key), {})
+        found = index[row.criterion, row.key]
+        title = row.key[0][1]  # the answer's ID, or else its question
         if row.value is None:
             known.append(row)  # it is only counted
         elif not found:
-            unknown.append(row.show())
+            unknown.append(title)
         elif len(found) > 1:
-            text = f"{row.show()} is the name of {len(found)} answers"
+            text = f"{title} is the name of {len(found)} answers"
             problems.append(row.place.report(f"{text}: name one by answer_id, or by system and question_id"))
         else:
             [answer] = found.values()
@@ -9721,7 +9599,7 @@ def match_people(
                 problems.append(row.place.report(text))
             rating = (row.rater, row.criterion, row.source, row.key)
             if rating in rated and row.key[0][0] != "input":  # equal texts may be there twice
-                problems.append(row.place.report(f"a second rating of {row.show()} by {row.rater}"))
+                problems.append(row.place.report(f"a second rating of {title} by {row.rater}"))
             rated.add(rating)
             known.append(row._replace(key=answer.key, texts=answer.texts, document=answer.document))
     return known, unknown
@@ -9768,8 +9646,12 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, An
     if len(by_source) > 1:
         sources = {source: measure_group(names, own, kind) for source, own in by_source.items()}
     apart = [item for item in items if len(set(item.known)) > 1]
-    apart.sort(key=lambda item: statistics.pvariance(item.known), reverse=True)  # the most evenly split first
-    apart.sort(key=lambda item: max(item.known) - min(item.known), reverse=True)
+    measure_variance = functools.cache(statistics.pvariance)  # exact, therefore slow
+    # The widest come first, and of these the most evenly split.
+    apart.sort(
+        key=lambda item: (max(item.known) - min(item.known), measure_variance(tuple(item.known))),
+        reverse=True,
+    )
     disagreements = []
     for item in apart[:n_shown]:
         given = [index for index, rating in enumerate(item.ratings) if rating is not None]
@@ -9882,11 +9764,11 @@ def compare_with(
     row: dict[str, Any] = {"items": 0, "ratings": 0, "questions": 0, "contradicted": 0}
     for item in items:
         n_rated = len(rated)
-        for pair in itertools.product([judge], others):
-            ratings = [item.ratings[rater] for rater in pair]
+        for other in others:
+            ratings = [item.ratings[judge], item.ratings[other]]
             if None not in ratings:
                 rated.append(item._replace(ratings=ratings))
-            elif all(item.ratings[rater] is not None or item.contradicted[rater] for rater in pair):
+            elif all(item.ratings[n] is not None or item.contradicted[n] for n in (judge, other)):
                 row["contradicted"] += 1
         row["items"] += len(rated) > n_rated
     clusters = [item.cluster for item in rated]
@@ -9922,7 +9804,7 @@ def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
         compared.append(build_means_row({"judge": judge, "with": name, **row}))
     votes = []
     for vote in ("majority", "unanimous") if n > 1 else ():
-        row = compare_vote(of_people, known, kind, is_majority=vote == "majority")
+        row = compare_vote(vote, of_people, known, kind)
         votes.append(build_means_row({"judge": vote, "with": name, **row}))
     block = {
         **describe_rater(name, list(flatten(people.values()))),
@@ -9936,12 +9818,11 @@ def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
     return block
 
 
-def compare_vote(
-    people: range, items: Iterable[RatedItem], kind: str, *, is_majority: bool
-) -> dict[str, Any]:
+def compare_vote(vote: str, people: range, items: Iterable[RatedItem], kind: str) -> dict[str, Any]:
     """Compare the vote on each item with people: of more than half of two judges or more, or of all."""
     voted = []
     left_out = {"left_out": 0, "fewer_judges": 0}
+    is_majority = vote == "majority"
     for item in items:
         given = [rating for rating in item.ratings[: people.start] if rating is not None]
         [(winner, count)] = Counter(given).most_common(1) or [(0.0, 0)]
@@ -9983,11 +9864,10 @@ def measure_people(
         gap = Mean(math.fsum(gaps) / len(gaps), interval, len(gaps))
     raters = list(zip(*(item.ratings for item in items), strict=True))
     of_people = raters[people.start :]
+    alpha = krippendorff_alpha([raters[judge], *of_people], LEVELS[kind][1]) if gaps else None
     common = labels.most_common(1)
     return {
-        "krippendorff_alpha": krippendorff_alpha([raters[judge], *of_people], LEVELS[kind][1])
-        if gaps
-        else None,
+        "krippendorff_alpha": alpha,
         "raters": sum(set(ratings) != {None} for ratings in of_people),
         "most_common_label": common[0][0] if common else None,
         "most_common_label_share": common[0][1] / labels.total() if common else None,
@@ -10017,11 +9897,18 @@ def list_agreement_parts(comparisons: Mapping[str, dict[str, Any]], *, is_page: 
         for source, group in block["sources"].items():
             if group["items_of_several"]:
                 parts.append(build_group_part(f"Source: {source}", group))
-        if "people" in block:
+        people = block.get("people", {})
+        if people:
             is_grade = block["clusters"] == "documents" and not criterion
-            parts.append(build_people_part(block["people"], suffix, is_grade=is_grade))
-        if "among_people" in block.get("people", {}):
-            parts.append(build_group_part("People among themselves", block["people"]["among_people"]))
+            lines = [f"Of {people['items']} items {people['items_without_judge']} have no judge's decision."]
+            for row in people["judges"]:
+                lines += prefix_lines(row["judge"], describe_reliability(row, is_grade=is_grade))
+            pairs = [(row["judge"], row) for row in (*people["judges"], *people["votes"])]
+            counts = ("items", "ratings", "too_kind", "too_strict")
+            title = f"Compared with people: {people['judge']}{suffix}"
+            parts.append(build_pairs_part(title, "Judge", counts, pairs, lines))
+        if "among_people" in people:
+            parts.append(build_group_part("People among themselves", people["among_people"]))
         lines = [describe_disagreement(row, is_page=is_page) for row in block["disagreements"]]
         title = f"Disagreements: {len(lines)} of {block['items_apart']}, the widest first{suffix}"
         parts.append(Part(title, lines=lines))
@@ -10038,16 +9925,6 @@ def build_group_part(title: str, group: Mapping[str, Any]) -> Part:
         f"Krippendorff's {group['alpha_level']} alpha {of_several}: {alpha}",
     ]
     return build_pairs_part(title, "Pair", ("items",), pairs, lines)
-
-
-def build_people_part(people: Mapping[str, Any], suffix: str, *, is_grade: bool) -> Part:
-    lines = [f"Of {people['items']} items {people['items_without_judge']} have no judge's decision."]
-    for row in people["judges"]:
-        lines += prefix_lines(row["judge"], describe_reliability(row, is_grade=is_grade))
-    pairs = [(row["judge"], row) for row in (*people["judges"], *people["votes"])]
-    counts = ("items", "ratings", "too_kind", "too_strict")
-    title = f"Compared with people: {people['judge']}{suffix}"
-    return build_pairs_part(title, "Judge", counts, pairs, lines)
 
 
 def describe_reliability(row: Mapping[str, Any], *, is_grade: bool) -> list[str]:
@@ -10139,11 +10016,6 @@ SUMMARY_MEASURES = (
 )
 
 
-def parse_indices(text: str) -> list[int]:
-    form = parse_form(r"\s*[0-9]+\s*(,\s*[0-9]+\s*)*", "whole numbers, such as 0,2,4", text)
-    return [int(number) for number in form.split(",")]
-
-
 class SummaryOptions(JudgeOptions):
     group = "summaries"
     epilog = """\
@@ -10155,7 +10027,12 @@ title (the query), t1, t2, response1, response2, favor_ids, against_ids."""
 
     summary_file: Sequence[str] | None = option(None, "a file; repeatable", action="append", metavar="FILE")
     limit: int | None = option(None, "judge the first N of each file", metavar="N")
-    indices: Sequence[int] | None = option(None, "judge these, from 0", type=parse_indices, metavar="N,N")
+    indices: str | None = option(
+        None,
+        "judge these, from 0",
+        type=functools.partial(parse_form, r"\s*\d{1,9}\s*(,\s*\d{1,9}\s*)*", "whole numbers, such as 0,2,4"),
+        metavar="N,N",
+    )
     output_dir: str = option(
         "results/evaluation", "for results and journal (default: results/evaluation)", metavar="DIR"
     )
@@ -10208,7 +10085,7 @@ def judge_summaries(options: SummaryOptions, console: Console) -> int:
 
 
 def read_summary_files(options: SummaryOptions) -> list[SummaryFile]:
-    """Read summaries, gold summaries and web documents. Raises InputError, or UsageError."""
+    """Read summaries, and the gold summaries and web documents of their queries."""
     problems: Problems = []
     patterns = ("results/offline-summaries-JSON-enforced/*.json", "results/merged-summaries/*.json")
     paths = list_paths(options.summary_file or filter(glob.glob, patterns))
@@ -10293,8 +10170,10 @@ def read_summaries(
         source, web = read_web_documents(k, problems)
         sources.append(source)
     rows = list(parse_rows(Summary, file, problems).values())
-    indices = range(len(rows)) if options.indices is None else dict.fromkeys(options.indices)
-    chosen = [rows[index] for index in indices if index < len(rows)][: options.limit]
+    if options.indices:
+        positions = dict.fromkeys(map(int, options.indices.split(",")))
+        rows = [rows[position] for position in positions if position < len(rows)]
+    chosen = rows[: options.limit]
     cases: defaultdict[str, list[str]] = defaultdict(list)
     answers = []
     for row in chosen:
@@ -10325,9 +10204,8 @@ def write_gold_summary(gold: GoldSummary) -> str:
     claims = []
     sides = [(gold.t1, gold.response1, gold.favor_ids), (gold.t2, gold.response2, gold.against_ids)]
     for claim, arguments, ids in sides:
-        documents = [ids] * len(arguments)
-        if len(ids) == len(arguments):
-            documents = [[doc_id] for doc_id in ids]
+        is_one_each = len(ids) == len(arguments)
+        documents = [[doc_id] for doc_id in ids] if is_one_each else itertools.repeat(ids)
         claims.append(Claim(claim, list(map(Perspective, arguments, documents))))
     return write_claims(claims)
 
@@ -10380,6 +10258,7 @@ def build_summary_results(file: SummaryFile, comparison: Sequence[Any], session:
     return {
         "model": session.model if is_asked else None,
         "requested_model": session.model if is_asked else None,
+        "reply_models": count_models(file.system.list_judgements(file.system.judged)),
         **session.describe_left_out(),
         "summary_file": file.system.file.file,
         "summary_type": file.kind,
@@ -10446,8 +10325,8 @@ def measure_spread(column: Sequence[float | None], clusters: Clusters = None) ->
     sample = make_sample(np.array(column, np.float64), clusters)  # None becomes NaN: left out
     interval = bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
     low, high = interval or (None, None)
-    spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"], "ci_95_lower": low}
-    spread["ci_95_upper"] = high
+    spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"]}
+    spread |= {"ci_95_lower": low, "ci_95_upper": high}
     if interval is None:
         spread["ci_95_reason"] = f"fewer than {MIN_CLUSTERS} queries"
     return spread
@@ -10525,11 +10404,10 @@ def measure_web(output_dir: str, console: Console) -> int:
     metrics = {}
     rows: list[list[Cell]] = []
     for k in WEB_DEPTHS:
-        web_path, merged_path = WEB_FILE.format(k=k), MERGED_FILE.format(k=k)
-        if os.path.lexists(web_path) or os.path.lexists(merged_path):
-            files = read_file(web_path, problems), read_file(merged_path, problems)
-            spreads = measure_web_files(k, *files, problems)
-            metrics[str(k)] = spreads
+        paths = [WEB_FILE.format(k=k), MERGED_FILE.format(k=k)]
+        if any(map(os.path.lexists, paths)):
+            web, merged = (read_file(path, problems) for path in paths)
+            metrics[str(k)] = spreads = measure_web_files(k, web, merged, problems)
             rows.append([k, *[build_spread_cell(spread, 3) for spread in spreads.values()]])
     raise_problems(problems)
     if not metrics:
@@ -10840,8 +10718,7 @@ def draft_questions(options: DraftOptions, console: Console) -> int:
     """Draft gold questions from the documents of the corpus. A person must review them."""
     if os.path.lexists(options.out) and not options.overwrite:
         raise UsageError(f"{options.out} exists: --overwrite replaces it")
-    documents, left_out = read_draft_documents(options)
-    console.warn(*left_out)
+    documents = read_draft_documents(options, console)
     requests: list[Request] = []
     count = options.per_document
     for doc_id, sentences in documents.items():
@@ -10867,8 +10744,8 @@ def draft_questions(options: DraftOptions, console: Console) -> int:
     return decide_exit_code(is_written, session.is_complete, bool(drafts), not failures)
 
 
-def read_draft_documents(options: DraftOptions) -> tuple[dict[str, Sentences], list[str]]:
-    """Return the documents to draft on, and in words which are left out. Raises UsageError if all are."""
+def read_draft_documents(options: DraftOptions, console: Console) -> dict[str, Sentences]:
+    """Return the documents to draft on, and warn of those that are left out. Raises UsageError if all are."""
     problems: Problems = []
     corpus = read_corpus(options.documents, problems)
     raise_problems(problems)
@@ -10882,7 +10759,9 @@ def read_draft_documents(options: DraftOptions) -> tuple[dict[str, Sentences], l
     text = f"{CORPUS_DIR}: {what}: {shorten_names(left_out)}"
     if not documents:
         raise UsageError(text)
-    return documents, [text] if left_out else []
+    if left_out:
+        console.warn(text)
+    return documents
 
 
 def collect_drafts(
@@ -11064,7 +10943,7 @@ def grade(
         )
         graded = grade_submissions(inputs, outcomes, session)
     [submission] = graded.submissions
-    report = build_split_report(inputs.split, submission, graded.session)
+    report = build_split_report(graded, submission)
     document = build_split_document(graded, submission)
     return Results(document, submission.systems, inputs.split.measures, report, submission.differences)
 
@@ -11193,9 +11072,7 @@ def convert_foreign(value: Any) -> Any:
 
 
 def name_model(judge: object) -> str | None:
-    """Return the model that judges; None for a function and the journal. Raises InputError without a key."""
-    if isinstance(judge, str) and not find_api_key():
-        raise InputError([Problem("", f"set {API_KEY} to judge with {judge}")])
+    """Return the model that judges; None for a function, and for the journal alone."""
     if not (judge is None or isinstance(judge, str) or callable(judge)):
         raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
     return judge if isinstance(judge, str) else None
@@ -11224,7 +11101,8 @@ def ask_silently(
     if callable(judge):
         return ask_function(judge, study, bounds, get_arguments, options.repeats)
     # Without a judge, criteria would have no scores.
-    assignment = Assignment(functools.partial(list_requests, study), options, bool(options.criteria))
+    is_needed = bool(options.criteria) or judge is not None
+    assignment = Assignment(functools.partial(list_requests, study), options, is_needed)
     with ask_model(assignment, Console(None, None)) as (outcomes, session):
         if session.unavailable:
             raise JudgeUnavailable(session.unavailable)

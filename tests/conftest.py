@@ -38,8 +38,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for w
 
 # The names of the module that tests may use beside its importable functions: clocks, fakes and their types,
 # and what bench_statistics.py simulates.
-SEAMS: tuple[str, ...] = ("BACKOFF_S", "GRACE_S", "RateLimiter", "RateLimit", "Sample", "make_sample")
-SEAMS += ("compute_p_values", "compute_mean_interval", "compute_difference_interval")
+SEAMS: tuple[str, ...] = ("BACKOFF_S", "GRACE_S", "PATIENCE_S", "RateLimiter", "RateLimit")
+SEAMS += ("Sample", "make_sample", "compute_p_values", "compute_mean_interval", "compute_difference_interval")
 
 SUMMARY_CRITERIA = (
     "criterion_1_claim_relevance",

@@ -472,10 +472,14 @@ ANSWERED: list[Row] = [
     {"query": f"Q{n}?", "ground_truths": [f"g{n}", "x"], "answer": f"p{n}", "correct": n < 2}
     for n in range(3)
 ]
+OPTIONS = "question;expected_options;response;correct\n" + "".join(
+    f'Q{n}?;"[""g{n}"", ""x""]";p{n};{int(n < 2)}\n' for n in range(3)
+)
 RATING_FORMS: dict[str, tuple[str, object]] = {  # a file with the ratings yes, yes, no of the same answers
     "CSV of texts": ("x.csv", f"{ASKED}\nQ0?,g0,p0,1\nQ1?,g1,p1,1\nQ2?,g2,p2,0\n"),
     "CSV with the ID for reading": ("x.csv", f"id,{ASKED}\n9,Q0?,g0,p0,1\n9,Q1?,g1,p1,1\n9,Q2?,g2,p2,0\n"),
     "answer beside a gold answer": ("x.json", ANSWERED),
+    "a list in a cell": ("x.csv", OPTIONS),
 }
 NAMED_FORMS: dict[str, tuple[str, object]] = {
     "CSV of items": ("x.csv", "item,correct\ni0,yes\ni1,yes\ni2,no\n"),
@@ -546,7 +550,7 @@ def test_a_person_of_whom_no_rating_is_of_a_judged_answer_is_left_out(project: P
 
 
 NO_SCORE = f"people.csv:1: no row has a score: {FILL_IN}"
-UNKNOWN = "warning: people.csv: ratings of items that no judge has, which do not count: 1, e.g. "
+UNKNOWN = "error: people.csv: no rating is of an answer that a judge has: found "
 NOT_NAMED = "people.csv:2: what was judged is missing or blank: expected answer_id, question and prediction, "
 NOT_NAMED += "item, id or question_id, "
 NO_NUMBER = "people.csv:2: score: expected a number, yes or no, got "
@@ -556,7 +560,7 @@ BAD_TABLES = {
     "no column of ratings": ("item,note\na,so\n", NO_SCORE),
     "another criterion": (
         "question_id,system,criterion,score\nq0,strong,polite,1\n",
-        f"{UNKNOWN}strong/q0; ",
+        f"{UNKNOWN}strong/q0; a judge",
     ),
     "unknown items": ("item,score\nx,3\n", f"{UNKNOWN}x; a judge has names such as a"),
     "an ID in place of an answer's ID": ("answer_id,score\nq0,4\n", f"{UNKNOWN}q0; a judge"),
@@ -589,11 +593,11 @@ Pair   Items          Agreement       Cohen's kappa
 a - b      5  0.60 [0.06, 1.00]  0.17 [-0.92, 1.00]
 """
 PEOPLE_TABLE = """\
-Judge      Items  Ratings  Too kind  Too strict  Accuracy  Cohen's kappa
-a              2        2         0           0      1.00           1.00
-b              2        2         1           0      0.50           0.00
-majority       1        1         0           0      1.00            n/a
-unanimous      1        1         0           0      1.00            n/a
+Judge      Items  Ratings  Too kind  Too strict  Accuracy  Cohen's kappa  Krippendorff's alpha
+a              2        2         0           0      1.00           1.00                  1.00
+b              2        2         1           0      0.50           0.00                  0.00
+majority       1        1         0           0      1.00            n/a                   n/a
+unanimous      1        1         0           0      1.00            n/a                   n/a
 """
 
 
@@ -625,7 +629,7 @@ def test_the_console_and_reports(project: Project) -> None:
     assert mentions(items.splitlines(), "Fleiss", "0.17 [-1.00, 1.00]")
     assert mentions(items.splitlines(), "Krippendorff", "0.25 [-0.80, 1.00]")
     columns = list(map(str.split, people.splitlines()[1:5]))
-    assert [line.split() for line in PEOPLE_TABLE.splitlines()[1:]] == [cells[:7] for cells in columns]
+    assert [line.split() for line in PEOPLE_TABLE.splitlines()[1:]] == [cells[:8] for cells in columns]
     assert mentions(people.splitlines(), "Left out of the majority vote: tied 1, with fewer judges 0")
     assert mentions(disagreements.splitlines(), '"Q1?"', '"g1"', '"p1"', "a no", "b yes")
     assert all("unanimous" in (project.folder / f"agreement.{form}").read_text() for form in ("md", "html"))
@@ -633,7 +637,8 @@ def test_the_console_and_reports(project: Project) -> None:
 
 MANY = scores(*range(2_000))
 BAD_USAGE = {
-    "one judge": ("a.json ./a.json", "agreement needs two judges, or one and --human, got 1"),
+    "one judge": ("a.json ./a.json", "agreement needs two judges, or one and --human, got a"),
+    "people alone": ("--human a.json", "agreement needs two judges, or one and --human, got none"),
     "too many scores": ("many.json more.json", "there are 2000 different scores, more than 1000: round them"),
     "an input": ("a.json b.json --out ./b.json", "./b.json is an input: name another file with --out"),
 }
@@ -974,6 +979,7 @@ def test_a_column_for_each_rater(project: Project) -> None:
     outcome = project.run("agreement", "t.csv", "--columns", "rater=Ann,bob")
     assert (outcome.code, outcome.err) == (0, ["t.csv: 5 ratings, a column for each rater: Ann, bob"])
     results = project.read("agreement.json")
+    assert [judge["undecided"] for judge in results["judges"]] == [0, 0]  # an empty cell is no rating
     [pair] = results["all"]["pairs"]
     assert (pair["judge"], pair["with"], pair["items"], pair["agreement"]) == ("Ann", "bob", 2, 1.0)
     [read] = results["read"]

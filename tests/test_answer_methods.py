@@ -15,7 +15,17 @@ import evaluation
 import pytest
 import sacrebleu
 
-from conftest import README, Embed, Project, assert_refused, fake_module, json_lines, mentions, table
+from conftest import (
+    README,
+    Embed,
+    Project,
+    assert_refused,
+    fake_module,
+    json_lines,
+    mentions,
+    question,
+    table,
+)
 
 Row = dict[str, Any]
 Cases = Mapping[str, tuple[Row, float | None]]  # a row and its score
@@ -140,6 +150,7 @@ numbers.json: [1]: latency_ms: {AMOUNT}, got true""",
         """:2: keywords: no JSON list, such as ["one", "two"]: [oil, fat]
 lists.csv:3: context: no JSON list, such as ["one", "two"]: [1] Oil.""",
     ),
+    "5,000 digits.json": (f'[{{"input_tokens": 1{"0" * 5000}}}]', ": a number has too many digits"),
     "no text.json": (
         [{"gold": "a", "output": "b", "context": ["x", {"id": 5}]}],
         ": [0]: context: expected a text, or an object with text",
@@ -347,6 +358,7 @@ def test_several_systems_in_a_file(project: Project) -> None:
         results = project.read(f"a_{name}_answers.json")
         assert results["measures"]["exact"]["mean"] == exact
         assert len(results["comparison"]) == 3  # by three methods
+        assert [row["id"] for row in results["detailed_results"]] == ["1", "2"]
     project.write("a.json", [*rows, {"input": "Why?", "expected": "Oil", "output": "oil"}])
     outcome = project.run("answers", "a.json", "--columns", "system=provider.id")
     assert outcome.code == 3
@@ -370,17 +382,24 @@ def test_blank_answers_are_graded(project: Project, file: str, content: object, 
     assert project.read("a_answers.json")["measures"]["exact"]["mean"] == 0
 
 
+FIELD = "error: argument --columns: expected FIELD=PATH, got"
+
+
 @table(
     "columns, start",
     {
-        "an unknown field": ("answer=x", "error: argument --columns: expected FIELD=NAME, of rows, "),
-        "no name": ("gold=", "error: argument --columns: expected FIELD=NAME, of rows, "),
+        "an unknown field": ("answer=x", f"{FIELD} 'answer=x'; fields: rows, "),
+        "no name": ("gold=", f"{FIELD} 'gold='; fields: rows, "),
         "no such rows": ("rows=data.rows gold=x", "a.json: no list of rows at data.rows"),
         "no such columns": ("gold=x prediction=y", "a.json: --columns gold=x: found id, input, target"),
         "one that no row has": ("gold=target question=Frage", "a.json: --columns question=Frage: found"),
         "a path that ends": (
             "prediction=output.text.x",
             "a.json: --columns prediction=output.text.x: found id, input",
+        ),
+        "a position of 5,000 digits": (
+            f"prediction=target.{'9' * 5000}",
+            f"a.json: --columns prediction=target.{'9' * 5000}: found id, input, target, output",
         ),
         "a path into text": (
             "prediction=output.completion.x",
@@ -611,6 +630,15 @@ def test_bleu(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = project.run("answers", "a.json", "--method", "bleu").out.splitlines()
     assert mentions(printed, "tokens: 13a, of Korean by white space")
     assert mentions(printed, "install", "kiwipiepy")
+
+
+def test_a_question_of_a_split_without_a_gold_answer_is_a_miss(small: Project, embed: Embed) -> None:
+    small.questions(question(answer=" "))
+    batches = embed({})
+    for method in ("exact", "bleu", "similarity"):
+        assert small.run("answers", "dev", "--method", method).code == 0
+        assert small.read("dev_strong_output_answers.json")["measures"][method]["mean"] == 0
+    assert batches == []
 
 
 DIRECTIONS = {"east": (2, 0), "north": (0, 3), "west": (-1, 0), "between": (3, 4), "nowhere": (0, 0)}

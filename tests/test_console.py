@@ -261,7 +261,7 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     "unlike any option": ("dev --colour", "unrecognized arguments: --colour"),
     "method": ("answers a.json --method exat", "argument --method: invalid choice: 'exat' (choose from "),
     "kind": ("questions --kinds comparision", "argument --kinds: invalid choice: 'comparision' (choose "),
-    "field": ("answers a.json --columns glod=x", "argument --columns: expected FIELD=NAME, of rows, "),
+    "field": ("answers a.json --columns glod=x", "argument --columns: expected FIELD=PATH, got "),
     "of a command": ("generate dev --pipeline llm -x", "unrecognized arguments: -x"),
     "required": ("generate dev", "the following arguments are required: --pipeline"),
     "two splits": ("dev test", "unrecognized arguments: test"),

@@ -339,7 +339,7 @@ def test_a_page_names_no_other_student_and_no_folder_above(graded: Project) -> N
 
 
 NOTHING_ARRIVES: dict[str, tuple[Sequence[str], Callable[[], Reply | None]]] = {
-    "service down": ((), lambda: error(503, "down", "Down")),
+    "service down": ((), lambda: error(500, "down", "Down")),
     "key refused": ((), lambda: error(401, "invalid_api_key", "Invalid API Key")),
     "nothing to spend": (("--max-usd", "0"), lambda: score_reply(5)),
     "unknown model": (("--model", "own"), decommissioned),
@@ -617,7 +617,7 @@ NOT_ANSWERED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "another type": (
         {"answer": {"text": "It is."}},
         [
-            "fields that cannot be read, counted as not given: 2, "
+            "answer that cannot be read, counted as not given: 2, "
             "e.g. q001: answer: Expected str, got object",
             "2 of 2",
         ],

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -65,6 +66,7 @@ ROOT = Path(evaluation.__file__).resolve().parent
 JOURNAL = "dev_judgements.jsonl"
 UNJUDGED = ["retrieval", "citation", "slices", "run"]
 WORKERS = 8  # by default
+SCORE_3 = '{"rationale": "So.", "score": 3}'
 
 
 def gaps_s(server: GroqServer) -> list[float]:
@@ -80,32 +82,117 @@ def test_refusals_for_a_limit_are_not_counted_as_attempts(small: Project, serve:
     assert mentions(outcome.err, "21 calls, 20 retries, 15 ", "429")
 
 
-@table(
-    "count, reason",
-    {
-        "many answers": (24, "error: judging ended early: the service cannot be reached (Connection error. "),
-        "few answers": (3, "error: judging ended: Connection error. [Errno "),
-    },
-)
-def test_unreachable_service_stops_judging(project: Project, serve: Serve, count: int, reason: str) -> None:
+@table("count", {"many answers": 24, "few answers": 3})
+def test_unreachable_service_stops_judging(project: Project, serve: Serve, count: int) -> None:
     write_many(project, count)
     serve(score_reply(4))
     outcome = project.run(GROQ_BASE_URL="http://127.0.0.1:9")  # where nothing listens
+    reason = "error: judging ended early: the service cannot be reached (Connection error. [Errno "
     assert mentions(outcome.err, reason, " (asked: ")
     counts = re.findall(r"(\d+) calls", "\n".join(outcome.err))
     assert all(int(n_calls) < 20 + WORKERS for n_calls in counts)
     assert (list(outcome.results["strong"]), outcome.code) == (UNJUDGED, 3)
 
 
-@table("workers, least", {"20 in a row": (8, 20), "two by each of 32": (32, 64)})
-def test_service_that_is_lost_stops_judging(project: Project, serve: Serve, workers: int, least: int) -> None:
-    write_many(project, 100)
-    lost = replace(drop(), latency_s=0.05)  # after the first reply was read
-    server = serve(first(score_reply(4), then=lost))
-    outcome = project.run("dev", "--workers", str(workers))
-    reason = "the service cannot be reached (Connection error. Server disconnected without "
-    assert mentions(outcome.err, f"error: judging ended early: {reason}")
-    assert least < len(server.calls) < least + 2 * workers
+AWAY = {"drops calls": drop(), "498": error(498, "capacity", "Full"), "503": error(503, "", "Loading model")}
+
+
+@table("away", AWAY)
+def test_a_service_that_is_away_for_a_while_loses_no_answer(
+    project: Project, serve: Serve, away: Reply
+) -> None:
+    """It restarts after the first replies, for more calls than all attempts of all answers."""
+    write_many(project, 20)
+    server = serve(lambda call: away if 4 <= call.number < 200 else score_reply(4))
+    outcome = project.run()
+    assert (set(judge_scores(outcome).values()), outcome.code) == ({4}, 0)
+    assert len(server.calls) == 200 + 16
+
+
+@table("away", AWAY)
+def test_a_service_that_stays_away_ends_the_run(
+    project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, away: Reply
+) -> None:
+    monkeypatch.setattr(evaluation, "PATIENCE_S", 0.2)
+    write_many(project, 10)
+    serve(first(score_reply(4), then=replace(away, latency_s=0.02)))
+    outcome = project.run("dev", "--workers", "2")
+    assert mentions(outcome.err, "error: judging ended early: the service has not replied for 0 s (")
+    assert (Counter(judge_scores(outcome).values()), outcome.code) == ({4: 1, 0: 9}, 3)
+
+
+def test_an_answer_that_breaks_the_service_is_a_failure_of_its_own(project: Project, serve: Serve) -> None:
+    write_many(project, 3)
+    broken = error(500, "broken", "It broke")
+    server = serve(lambda call: broken if asked_document(call) == "d1" else score_reply(4))
+    outcome = project.run("dev", "--workers", "1")
+    assert asked(server) == ["d0", *["d1"] * 6, "d2"]
+    assert judge_scores(outcome) == {"q001": 4, "q002": 0, "q003": 4}
+    assert mentions(outcome.err, "judging failed: q002", "HTTP 500: It broke")
+    assert outcome.code == 3
+
+
+WORDS = {  # for what the service sends, or where it is
+    "an event stream": (
+        Reply(200, b"data: {}", (("content-type", "text/event-stream"),)),
+        "text/event-stream, not JSON",
+    ),
+    "a page": (
+        Reply(200, b"<html>", (("content-type", "text/html"),)),
+        "HTTP 200: the reply is text/html, not JSON",
+    ),
+    "a wrong address": (
+        error(404, "", "Not Found"),
+        "HTTP 404: Not Found (is the address right? GROQ_BASE_URL may",
+    ),
+}
+
+
+@table("reply, words", WORDS)
+def test_words_for_what_a_service_sends(project: Project, serve: Serve, reply: Reply, words: str) -> None:
+    write_many(project, 3)
+    serve(reply)
+    outcome = project.run()
+    assert mentions(outcome.err, "error: judging ended: ", words)
+    assert outcome.code == 3
+
+
+def test_calls_that_time_out_beside_each_other_name_workers(
+    project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "PATIENCE_S", 0.3)
+    write_many(project, 4)
+    serve(first(score_reply(4), then=replace(score_reply(4), latency_s=5)))
+    outcome = project.run("dev", "--workers", "4", "--timeout", "0.1")
+    assert mentions(outcome.err, "error: judging ended early: ", "Request timed out", "with --workers")
+
+
+def test_a_reply_in_another_field_is_named(small: Project, serve: Serve) -> None:
+    message = {"content": "", "reasoning_content": '{"rationale": "So.", "score": 3}'}
+    body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode()
+    serve(Reply(200, body))
+    outcome = small.run()
+    assert mentions(outcome.err, "content is empty, and reasoning_content has the reply")
+
+
+def test_replies_by_another_model_are_named_and_counted(project: Project, serve: Serve) -> None:
+    """A proxy's fallback: stored replies count, too."""
+    write_many(project, 4)
+    serve(lambda call: completion(SCORE_3, model="other" if call.number % 2 else None))
+    warning = f"warning: the judgements are by several models: {JUDGE} (2), other (2)"
+    for environment in ({}, {"GROQ_API_KEY": ""}):
+        outcome = project.run("dev", "--workers", "1", **environment)
+        assert warning in outcome.err
+        assert judge_block(outcome)["reply_models"] == {JUDGE: 2, "other": 2}
+
+
+def test_what_the_service_has_not_counted_is_not_stated(small: Project, serve: Serve) -> None:
+    body = json.dumps({"choices": [{"message": {"content": SCORE_3}, "finish_reason": "stop"}]}).encode()
+    serve(Reply(200, body))
+    outcome = small.run()
+    assert mentions(outcome.err, "2 judgements; 2 calls, ", "(estimated)")
+    usage = judge_block(outcome)["usage"]
+    assert (usage["judgements"], usage["prompt_tokens"], usage["cost_usd"]) == (2, None, None)
 
 
 @pytest.mark.parametrize("workers", [1, 8])

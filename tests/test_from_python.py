@@ -199,12 +199,26 @@ def test_model_as_judge(both: Project, serve: Serve, monkeypatch: pytest.MonkeyP
     assert both.capture.readouterr() == ("", "")
 
 
+def test_without_a_key_the_journal_answers_for_the_model_that_is_named(
+    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(score_reply(4))
+    for model in ("openai/gpt-oss-20b", "llama-3.1-8b-instant"):
+        small.run("dev", "--model", model)
+    with pytest.raises(evaluation.InputError, match=r"name one with judge=MODEL$"):
+        evaluation.grade("dev")
+    monkeypatch.delenv("GROQ_API_KEY")
+    assert evaluation.grade("dev", judge="openai/gpt-oss-20b")["strong"]["llm_judge"]["questions_scored"] == 2
+
+
 def test_models_that_cannot_be_asked(both: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     serve(error(401, "invalid_api_key", "Invalid API Key"))
-    with pytest.raises(evaluation.InputError, match=r"^HTTP 401: Invalid API Key \(strong q00[12]\)$"):
+    with pytest.raises(
+        evaluation.InputError, match=r"^HTTP 401: Invalid API Key \(strong q00[12]\) \(asked: "
+    ):
         evaluation.grade("dev", judge="openai/gpt-oss-20b")
     monkeypatch.delenv("GROQ_API_KEY")
-    with pytest.raises(evaluation.InputError, match=r"^set GROQ_API_KEY to judge with openai/gpt-oss-20b$"):
+    with pytest.raises(evaluation.InputError, match=r"^this needs a model: set GROQ_API_KEY"):
         evaluation.grade("dev", judge="openai/gpt-oss-20b")
 
 
@@ -435,6 +449,7 @@ METHODS = "expected exact, keyword, keyword_legacy, f1, bleu, similarity, semant
 METHODS += "llm_judge, hybrid"
 ONE_SCORE = "a function gives one score: name a model for criteria and quality"
 NOTHING = "there is nothing to measure: name methods, criteria or measures"
+NO_KEY = "this needs a model: set GROQ_API_KEY, or see --dry-run"
 PROTOCOLS = "expected verdict, fraction, quality"
 NO_SYSTEMS = "rows: expected a list of dicts, a data frame, a path, or a dict of these"
 ODD = "<lambda>: answers, 2: expected a number from 0 to 1, or None, got 2"
@@ -454,7 +469,11 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "a judge": ({"judge": 3}, TypeError, "judge: expected the name of a model or a function, got 3"),
     "a judge's odd score": ({"judge": lambda item: 2}, ValueError, ODD),
     "a function for criteria": ({"judge": len, "criteria": {"a": "b"}}, ValueError, f"judge: {ONE_SCORE}"),
-    "no key": ({"judge": "own"}, evaluation.InputError, "set GROQ_API_KEY to judge with own"),
+    "no key": (
+        {"judge": "own"},
+        evaluation.InputError,
+        "this needs a model: set GROQ_API_KEY, or see --dry-run",
+    ),
     "no file": ({"rows": "none.json"}, evaluation.InputError, "none.json: file not found in {}"),
     "no rows": ({"rows": []}, evaluation.InputError, f"answers:1: {NO_ROWS}"),
 }

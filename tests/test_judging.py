@@ -37,7 +37,7 @@ from conftest import (
     table,
     write_many,
 )
-from groq_server import Call, GroqServer, Reply, completion, drop, error, json_validate_failed, score_reply
+from groq_server import Call, GroqServer, Reply, completion, error, json_validate_failed, score_reply
 
 UNJUDGED = ["retrieval", "citation", "slices", "run"]
 
@@ -72,6 +72,7 @@ def test_results_of_the_judge(small: Project, serve: Serve) -> None:
         "lambda_weight": 0.5,
         "prompt_hash": ANY,
         **dict.fromkeys(("requested_model", "judge_model"), JUDGE),
+        "reply_models": {JUDGE: 2},
         **{f"{kind}_questions": [] for kind in ("failed", "unjudged", "flagged")},
         "usage": {
             "judgements": 2,
@@ -443,7 +444,7 @@ ECHOES = {
     "reply": completion(f'{{"rationale": "Your key is {KEY}.", "score": 4}}', model=KEY, fingerprint=KEY),
     "rejected by JSON mode": json_validate_failed(f'{{"rationale": "{KEY}", "score": 4}}'),
     "error": error(400, "bad_request", f"Bad request by {KEY}"),
-    "error that is tried again": error(503, KEY, f"Overloaded by {KEY}"),
+    "error that is tried again": error(500, KEY, f"Overloaded by {KEY}"),
 }
 
 
@@ -459,8 +460,7 @@ UNUSABLE = {
     "413": (error(413, "", "Request too large"), 1, "HTTP 413: Request too large"),
     "422": (error(422, "invalid", "No such value"), 1, "HTTP 422: No such value"),
     "408": (error(408, "timeout", "Too slow"), 6, "HTTP 408: Too slow"),
-    "503": (error(503, "overloaded", "Later"), 6, "HTTP 503: Later"),
-    "dropped connection": (drop(), 6, "Connection error."),
+    "500": (error(500, "broken", "Broken"), 6, "HTTP 500: Broken"),
     "empty object": (Reply(200, b"{}"), 6, "not what was asked for"),
 }
 

@@ -171,7 +171,7 @@ def test_hostile_texts(project: Project, judge_with: JudgeWith, open_page: OpenP
     systems = [hostile_name(name) for name in ("best system", "other system", "broken system")]
     for name, content in zip(systems, ({}, {}, "["), strict=True):
         project.submission(hostile_name("submission"), **{name: content})
-    project.run("dev", "--submissions", hostile_name("submission"), "--report", "html", "--judge")
+    project.run("dev", "--submissions", hostile_name("submission"), "--report", "html")
     page = open_page(INDEX)
     shown = page.locator("main").inner_text()
     assert ([name for name in systems if name not in shown], page.locator("img").count()) == ([], 0)
@@ -239,15 +239,13 @@ def test_sections_and_a_question(four: Project, judge_with: JudgeWith, open_page
     assert "judging failed: q001 (1 in all, each counts 0)" in page.locator("section").first.inner_text()
 
 
-def test_grading_by_hand_and_without_a_judge(four: Project, open_page: OpenPage) -> None:
+def test_a_decision_and_a_page_without_a_judge(four: Project, open_page: OpenPage) -> None:
     four.write(
         "overrides.csv", add_answer_ids(four, "system,question_id,score,reason\nstrong,q003,3,An appeal.\n")
     )
-    four.run("dev", "--report", "html", "--overrides", "overrides.csv", GROQ_API_KEY="")
+    four.run("dev", "--report", "html", "--overrides", "overrides.csv")
     page = open_page()
     assert "Reason An appeal." in read_facts(open_question(page, 2))
-    assert "Judge none" in read_facts(page.locator("h1 + dl"))
-    assert page.get_by_text("strong: Averages of 1 of 4 questions: the others have no score").is_visible()
     four.run("dev", "--report", "html", "--judge")
     page = open_page()
     assert "Judge none" in read_facts(page.locator("h1 + dl"))

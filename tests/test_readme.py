@@ -84,8 +84,6 @@ def test_every_command_runs(clone: Project, serve: Serve, monkeypatch: pytest.Mo
         if line.startswith("cp "):
             shutil.copy(*(clone.folder / name for name in line.split()[1:]))
             continue
-        if "--model" in line:  # the lines below it name none: that of these replies
-            (clone.folder / "dev_judgements.jsonl").unlink(missing_ok=True)
         monkeypatch.chdir(clone.folder / "tests/samples" if line.startswith(IN_SAMPLES) else clone.folder)
         words = line.removeprefix(SERVER).removeprefix("python evaluation.py ")
         if line.startswith(IN_SAMPLES):
@@ -183,17 +181,24 @@ def test_a_measure_can_be_added(changed: Project) -> None:
 
 
 SECTIONS = """Words used here|Quick start|A course step by step|After the exam|Questions and answers|Commands
-Judging|From Python|Cron and CI|Files|Measures|Add a measure|Work on the program"""
+Judging|From Python|Cron and CI|Files|Measures|Work on the program"""
 
 
 def test_form() -> None:
     """Short, in a newcomer's order, and without the braces that Markdown drops from a formula."""
-    assert len(README.split()) <= 2600
+    assert len(README.split()) <= 2500
     prose = BLOCK.sub("", README).splitlines()
     assert [line for line in prose if len(line) > 120 and not line.startswith("|")] == []
     sections = [line.removeprefix("## ") for line in prose if line.startswith("## ")]
     assert sections == re.split(r"[|\n]", SECTIONS)
     assert re.findall(r"\$[^$]*\\[{}][^$]*\$", README) == []
+
+
+def test_names_of_the_program_are_there() -> None:
+    path = README.partition("## Work on the program")[2].partition("```")[0]
+    names = re.findall(r"`(main|[a-z]+_\w+|[A-Z_]+)`", path)
+    assert len(names) >= 17
+    assert [name for name in names if not hasattr(evaluation, name)] == []
 
 
 def test_random_examples_have_a_profile() -> None:

@@ -123,7 +123,7 @@ SAME_ID = {
 DRAFTS = [question("d1", synthetic=True), question("d2", synthetic=True, reviewed=True)]
 THREE: Files = {"questions": [*ASKED, question("d3")], **answered({}, {}, q003=answer("d3"))}
 TWO_LEVELS_MISSING = {"scale": {**dict.fromkeys("135", "x"), "4": " "}}
-UNREAD = "fields that cannot be read, counted as not given"
+UNREAD = "answer that cannot be read, counted as not given"
 NOT_RETRIEVED = "retrieved IDs unlike those of the documents"
 AS_IN_CORPUS = "write them as in the corpus"
 AS_IN_DOCUMENTS = "S1; write them as in the documents"
