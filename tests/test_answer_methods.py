@@ -393,18 +393,12 @@ FIELD = "error: argument --columns: expected FIELD=PATH, got"
         "no such rows": ("rows=data.rows gold=x", "a.json: no list of rows at data.rows"),
         "no such columns": ("gold=x prediction=y", "a.json: --columns gold=x: found id, input, target"),
         "one that no row has": ("gold=target question=Frage", "a.json: --columns question=Frage: found"),
-        "a path that ends": (
-            "prediction=output.text.x",
-            "a.json: --columns prediction=output.text.x: found id, input",
-        ),
+        "a path that ends": ("prediction=output.text.x", "a.json: --columns prediction=output.text.x: found"),
         "a position of 5,000 digits": (
             f"prediction=target.{'9' * 5000}",
             f"a.json: --columns prediction=target.{'9' * 5000}: found id, input, target, output",
         ),
-        "a path into text": (
-            "prediction=output.completion.x",
-            "a.json: --columns prediction=output.completion.x: found",
-        ),
+        "into text": ("prediction=output.completion.x", "a.json: --columns prediction=output.completion.x"),
     },
 )
 def test_columns_that_are_not_there(project: Project, columns: str, start: str) -> None:

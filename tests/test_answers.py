@@ -324,9 +324,7 @@ def test_if_the_judge_is_unavailable_the_other_methods_are_written(lamps: Projec
 
 
 @pytest.mark.parametrize("protocol", ["verdict", "quality"])
-def test_a_failed_judgement_is_no_score_and_asked_again(
-    project: Project, serve: Serve, protocol: str
-) -> None:
+def test_a_failed_judgement_is_no_score(project: Project, serve: Serve, protocol: str) -> None:
     """The mean is of the judged answers. The system has no rank and no verdict, and no threshold applies."""
     project.write("a.json", rows("fat", "gas"))
     project.write("b.json", rows("fat", "fat"))

@@ -204,9 +204,7 @@ def test_honest_answers_are_not_flagged(project: Project, serve: Serve) -> None:
 
 
 @table("answer, gold", GOLD)
-def test_what_stands_in_the_gold_is_not_flagged(
-    project: Project, serve: Serve, answer: str, gold: str
-) -> None:
+def test_what_is_in_the_gold_is_not_flagged(project: Project, serve: Serve, answer: str, gold: str) -> None:
     server = serve(score_reply(5))
     ask_about(project, {"q1": answer}, answer=gold)
     outcome = project.run()

@@ -214,9 +214,7 @@ def test_retrieved_documents_without_gold(small: Project, arguments: tuple[str, 
 
 
 @table("retrieved, is_warned", {"odd": (["corpus/D1.json", "x"], True), "like": (["d1", "d2.json"], False)})
-def test_retrieved_ids_are_compared_without_gold(
-    small: Project, retrieved: list[str], is_warned: bool
-) -> None:
+def test_retrieved_ids_without_gold(small: Project, retrieved: list[str], is_warned: bool) -> None:
     small.write(QUESTIONS_FILE, json_lines({"question_id": "a", "question": "Why?"}))
     small.predictions("strong", {"a": {"answer": "No idea.", "retrieved_docs": retrieved}})
     outcome = small.run("check", "dev")

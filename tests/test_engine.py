@@ -98,9 +98,7 @@ AWAY = {"drops calls": drop(), "498": error(498, "capacity", "Full"), "503": err
 
 
 @table("away", AWAY)
-def test_a_service_that_is_away_for_a_while_loses_no_answer(
-    project: Project, serve: Serve, away: Reply
-) -> None:
+def test_a_service_that_is_away_loses_no_answer(project: Project, serve: Serve, away: Reply) -> None:
     """It restarts after the first replies, for more calls than all attempts of all answers."""
     write_many(project, 20)
     server = serve(lambda call: away if 4 <= call.number < 200 else score_reply(4))
@@ -132,19 +130,14 @@ def test_an_answer_that_breaks_the_service_is_a_failure_of_its_own(project: Proj
     assert outcome.code == 3
 
 
+def sent_as(kind: str) -> Reply:
+    return Reply(200, b"<html>", (("content-type", kind),))
+
+
 WORDS = {  # for what the service sends, or where it is
-    "an event stream": (
-        Reply(200, b"data: {}", (("content-type", "text/event-stream"),)),
-        "text/event-stream, not JSON",
-    ),
-    "a page": (
-        Reply(200, b"<html>", (("content-type", "text/html"),)),
-        "HTTP 200: the reply is text/html, not JSON",
-    ),
-    "a wrong address": (
-        error(404, "", "Not Found"),
-        "HTTP 404: Not Found (is the address right? GROQ_BASE_URL may",
-    ),
+    "an event stream": (sent_as("text/event-stream"), "text/event-stream, not JSON"),
+    "a page": (sent_as("text/html"), "HTTP 200: the reply is text/html, not JSON"),
+    "a wrong address": (error(404, "", "Not Found"), "HTTP 404: Not Found (is the address right? GROQ_BASE"),
 }
 
 
@@ -271,9 +264,7 @@ ENDING = {
 
 
 @table("reply, reason", ENDING)
-def test_key_and_account_end_judging_at_once(
-    project: Project, serve: Serve, reply: Reply, reason: str
-) -> None:
+def test_key_and_account_end_judging(project: Project, serve: Serve, reply: Reply, reason: str) -> None:
     write_many(project, 40)
     server = serve(first(score_reply(4), then=reply))
     outcome = project.run("dev", "--workers", "1")
@@ -297,9 +288,7 @@ LONG_WAITS = {  # refusal, reason; up to 90 s are waited for
 
 
 @table("refusal, reason", LONG_WAITS)
-def test_more_than_90_s_are_not_waited_for(
-    project: Project, serve: Serve, refusal: Reply, reason: str
-) -> None:
+def test_more_than_90_s_are_no_wait(project: Project, serve: Serve, refusal: Reply, reason: str) -> None:
     write_many(project, 4)
     server = serve(first(score_reply(5), score_reply(5), then=refusal))
     outcome = project.run("dev", "--workers", "1")

@@ -267,9 +267,7 @@ CITATIONS: dict[str, tuple[list[str], bool, list[str]]] = {
 
 
 @table("names, told, sentences", CITATIONS)
-def test_citations(
-    project: Project, serve: Serve, names: list[str], told: bool, sentences: list[str]
-) -> None:
+def test_cited(project: Project, serve: Serve, names: list[str], told: bool, sentences: list[str]) -> None:
     project.questions(question(question="Did the lamp burn?"))
     rain = [{"sid": "S1", "text": "Rain."}, {"sid": "S7", "text": "No lamp, it was dark and wet."}]
     project.documents(document("lamp", "The lamp did burn.", "Lamp."), {"doc_id": "rain", "sentences": rain})
@@ -349,7 +347,7 @@ MISSING: dict[str, Reply | None] = {
 @table("reply", MISSING)
 @table("command", DRAFTING)
 @pytest.mark.parametrize("options", ["--workers 1", "--dry-run", "--help"])
-def test_no_word_of_judging(
+def test_no_word_of_judges(
     lamps: Project, serve: Serve, command: str, reply: Reply | None, options: str
 ) -> None:
     if reply:

@@ -192,9 +192,7 @@ def run_stored(project: Project, name: str, *more: str, **environment: str) -> A
 
 
 @table("name", NAMES)
-def test_keys_are_those_of_version_2_whose_journal_answers_without_a_key(
-    name: str, project: Project, serve: Serve
-) -> None:
+def test_keys_are_those_of_version_2_whose_journal_answers(name: str, project: Project, serve: Serve) -> None:
     """Version 2 judged flagged answers twice and checked drafts: these lines are not needed any more."""
     server = serve(reply_to(name))
     if name in OF_ONE_QUESTION:

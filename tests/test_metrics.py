@@ -7,6 +7,8 @@ import pytest
 
 from conftest import JudgeWith, Project, question, table
 
+Ids = list[str]
+
 
 @table(
     "retrieved, gold, k, expected",
@@ -22,7 +24,7 @@ from conftest import JudgeWith, Project, question, table
         "another folder": (["d1"], ["gold/d1"], 1, 0),
     },
 )
-def test_recall_at_k(retrieved: list[str], gold: list[str], k: int, expected: float) -> None:
+def test_recall_at_k(retrieved: Ids, gold: Ids, k: int, expected: float) -> None:
     assert evaluation.recall_at_k(retrieved, gold, k) == expected
 
 
@@ -30,7 +32,7 @@ def test_recall_at_k(retrieved: list[str], gold: list[str], k: int, expected: fl
     "covered, gold, expected",
     {"sets": (["a", "a", "c"], ["a", "b", "b", "b"], 0.5), "none": ([], ["a"], 0), "no gold": (["a"], [], 0)},
 )
-def test_cover_at_k(covered: list[str], gold: list[str], expected: float) -> None:
+def test_cover_at_k(covered: Ids, gold: Ids, expected: float) -> None:
     assert evaluation.cover_at_k(covered, gold) == expected
 
 
@@ -46,20 +48,13 @@ def test_cover_at_k(covered: list[str], gold: list[str], expected: float) -> Non
         "another case": (["S1"], ["s1"], 0, 0, 0),
     },
 )
-def test_citation_scores(
-    gold: list[str], predicted: list[str], precision: float, recall: float, f1: float
-) -> None:
+def test_citations(gold: Ids, predicted: Ids, precision: float, recall: float, f1: float) -> None:
     scores = evaluation.citation_scores(gold, predicted)
     assert scores == pytest.approx((precision, recall, f1), abs=1e-12)
 
 
-SENTENCES = {
-    "S1": "The lamp burned oil.",
-    "S2": "Oil was dear.",
-    "S3": "the LAMP\tburned\u3000bright",
-    "S4": "oil oil oil",
-    "S5": " ",
-}
+SENTENCES = {"S1": "The lamp burned oil.", "S2": "Oil was dear.", "S3": "the LAMP\tburned\u3000bright"}
+SENTENCES |= {"S4": "oil oil oil", "S5": " "}
 
 
 @table(
@@ -78,9 +73,7 @@ SENTENCES = {
         "gold sentence without words: share of IDs": (["S5"], ["S5"], SENTENCES, 1),
     },
 )
-def test_evidence(
-    gold: list[str], predicted: list[str], sentences: dict[str, str] | None, score: float
-) -> None:
+def test_evidence(gold: Ids, predicted: Ids, sentences: dict[str, str] | None, score: float) -> None:
     assert evaluation.evidence_score(gold, predicted, sentences) == pytest.approx(score, abs=1e-12)
 
 
@@ -94,7 +87,7 @@ def test_order_of_retrieved_documents(small: Project, second_rank: int, first: s
 
 
 @table("evidence", {"with gold evidence": ["S1"], "without gold evidence": []})
-def test_missing_prediction_is_a_miss(small: Project, judge_with: JudgeWith, evidence: list[str]) -> None:
+def test_missing_prediction_is_a_miss(small: Project, judge_with: JudgeWith, evidence: Ids) -> None:
     """Without gold evidence an empty prediction scores 1 for evidence, and a missing one 0."""
     small.questions(question("d1", evidence_sentences=evidence))
     small.predictions("strong", {})

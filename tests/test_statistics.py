@@ -249,9 +249,7 @@ def compute_p_values(columns: Sequence[Sequence[float]], clusters: Any = None, *
 
 
 @table("columns, alone, adjusted, stepwise", FAMILIES)
-def test_families_by_hand(
-    columns: list[list[float]], alone: list[int], adjusted: list[int], stepwise: list[int]
-) -> None:
+def test_families_by_hand(columns: Any, alone: list[int], adjusted: list[int], stepwise: list[int]) -> None:
     n_flips = 2 ** len(columns[0])
     for is_stepwise, expected in ((False, adjusted), (True, stepwise)):
         p, p_adjusted = compute_p_values(columns, is_stepwise=is_stepwise)

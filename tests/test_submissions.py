@@ -122,9 +122,7 @@ def four_systems(course: Project) -> Project:
         "selected systems but simple": (["--systems", "simple", "zeta"], ["zeta"]),
     },
 )
-def test_judged_systems(
-    four_systems: Project, serve: Serve, arguments: list[str], expected: list[str]
-) -> None:
+def test_judged_names(four_systems: Project, serve: Serve, arguments: list[str], expected: list[str]) -> None:
     server = serve(judge_by_reference)
     outcome = four_systems.run("dev", *arguments)
     assert [name for name, results in outcome.results.items() if "llm_judge" in results] == expected

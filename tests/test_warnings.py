@@ -152,11 +152,8 @@ def long(*cited: str, **changes: Any) -> Files:
     return {**answered(row), "corpus": corpus, **changes}
 
 
-FOLDER_IN_GOLD = {
-    **asked(doc_id="gold/d1"),
-    **retrieving(["d1"], []),
-    "corpus": {"gold/d1.json": CORPUS["d1.json"], **WITHOUT_D1},
-}
+IN_GOLD = {"gold/d1.json": CORPUS["d1.json"], **WITHOUT_D1}
+FOLDER_IN_GOLD = {**asked(doc_id="gold/d1"), **retrieving(["d1"], []), "corpus": IN_GOLD}
 OTHER_IDS = "IDs unlike those of the questions"
 EVIDENCE_FIELD = 'q001; did you mean "evidence_sentences"?'
 DOCS_FIELD = 'q001; did you mean "retrieved_docs"?'
