@@ -3000,11 +3000,14 @@ def parse_reply(reply: Reply) -> tuple[object, str]:
     After it there is nothing but a full stop or a fence, and before it closed thoughts, words that end in a
     colon, and a fence, as far as there are any.
     """
-    text = re.sub(BEFORE_REPLY, "", reply.content.strip())
-    with suppress(ValueError, RecursionError):
-        value, stop = REPLY_DECODER.raw_decode(text)
-        if text[stop:].strip() in ("", ".", "```"):
-            return value, text[:stop]
+    content = reply.content.strip().strip("\ufeff")
+    # A prompt may have begun the thoughts, and they may quote JSON and their own end: each end is tried.
+    for start in (0, *[match.end() for match in re.finditer("</think>", content)]):
+        text = re.sub(BEFORE_REPLY, "", content[start:])
+        with suppress(ValueError, RecursionError):
+            _, stop = REPLY_DECODER.raw_decode(text)
+            if text[stop:].strip() in ("", ".", "```"):
+                return json.loads(text[:stop], object_pairs_hook=build_dict, strict=False), text[:stop]
     if reply.cut_off:
         raise InvalidReply("it is cut off")
     what = "it is not one JSON object" if text else "it is empty"
@@ -3017,18 +3020,15 @@ def fold_json(text: str) -> str:
     return re.sub(r"\\[nrt]|[\s\\\"'`\u00b4\u2018-\u201f\uff02\uff07]", "", text).casefold()
 
 
-def reject_repeated_names(members: list[tuple[str, object]]) -> Mapping[str, object]:
+def build_dict(members: list[tuple[str, object]]) -> dict[str, object]:
     if len(members) > len(dict(members)):
         raise InvalidReply("it names a member twice")
     return dict(members)
 
 
-REPLY_DECODER = json.JSONDecoder(object_pairs_hook=reject_repeated_names, strict=False)
-# Thoughts may be opened by the prompt. Words with a number may be the score itself.
-BEFORE_REPLY = (
-    r"(?s)\A(?:(?:<think>(?:(?!<think>).)*?|(?:(?!<think>)[^{])*?)</think>\s*)?"
-    r"(?:[^\d{`]*[:\uff1a][*_\s]*)?(?:```[A-Za-z]*\s*)?"
-)
+REPLY_DECODER = json.JSONDecoder(strict=False)
+# Words with a number may be the score itself.
+BEFORE_REPLY = r"\A\s*(?:[^\d{`]*[:\uff1a][*_\s]*)?(?:```[A-Za-z]*\s*)?"
 
 
 def read_scores(reply: Mapping[str, object], prompt: Prompt) -> Judgement:
