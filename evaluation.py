@@ -1474,6 +1474,10 @@ AFTER_NUMBER_SIGN = r"(?<=\d[./:])(?=\d)|(?<![\w)]-)(?<=-)(?=\d)"  # as `fold_nu
 PUNCTUATION = re.compile(rf"[{re.escape(string.punctuation)}](?!{AFTER_NUMBER_SIGN})")
 WITHIN_WORDS = re.compile(r"['.](?<=\w.)(?=\w)(?!(?<=\d\.)(?=\d))")  # "don't", "U.S.A", but not "3.5"
 HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3"
+UNSPACED = (  # letters of scripts that write particles at words, or no spaces: Thai, Lao, Burmese, Khmer; CJK
+    f"{HANGUL}\u0e01-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u1780-\u17d3"
+    "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff"
+)
 STOP_WORDS = frozenset(  # English function words except "no" and "not", which reverse a sentence
     """a about after also am an and any are as at be been before being both but by can could d did do does
     each for from had has have he her hers him his how i if in into is it its ll m may me might more most must
@@ -1493,11 +1497,11 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
 
     In a text case, punctuation, articles and white space do not count, as in SQuAD's evaluate-v2.0. But all
     Unicode punctuation is punctuation, full-width forms are those of ASCII, letters are composed (NFC), and
-    10² is not 102. A comma or a point between digits is a decimal sign, but before exactly three digits,
-    after a start that is not zero, it groups thousands: 1,000 and 1.000 are 1000, 3,5 is 3.5, 0,125 is 0.125.
-    A slash or colon between digits stays (1/2, 12:30), and so does a minus before a number, at the start of a
-    word (-5, but not x-5 or 2026-11-23). .5 is 0.5. Units and signs of currency are not numbers: "3.5kg" is
-    one word, and $1.50 is 1.50.
+    10² is not 102; hidden characters do not count. A comma or a point between digits is a decimal sign, but
+    before exactly three digits, after a start that is not zero, it groups thousands: 1,000 and 1.000 are
+    1000, 3,5 is 3.5, 0,125 is 0.125. A slash or colon between digits stays (1/2, 12:30), and so does a minus
+    before a number, at the start of a word (-5, but not x-5 or 2026-11-23). .5 is 0.5. Units and signs of
+    currency are not numbers: "3.5kg" is one word, and $1.50 is 1.50.
 
     >>> exact_match("The lamp burned oil.", "the lamp  burned Oil")
     True
@@ -1523,8 +1527,9 @@ def normalize_text(text: str) -> str:
 
 
 def fold_signs(text: str) -> str:
-    """Return text with composed letters, and with ASCII signs in place of full-width and typographic ones."""
-    return text if text.isascii() else "".join(map(fold_sign, unicodedata.normalize("NFC", text)))
+    """Return text without what nobody sees, its letters composed, and typographic signs as those of ASCII."""
+    visible = remove_invisible(" ".join(text.split()))  # some line ends are hidden characters, too
+    return visible if visible.isascii() else "".join(map(fold_sign, unicodedata.normalize("NFC", visible)))
 
 
 @functools.cache
@@ -1580,19 +1585,22 @@ def token_f1(gold: str | Iterable[str], predicted: str) -> float:
 
 NORMALIZERS: Mapping[str, Callable[[str], str]] = {
     "text": normalize_text,
-    "formula": lambda text: "".join(text.translate(FORMULA_SIGNS).lower().split()),
+    "formula": lambda text: remove_invisible("".join(text.translate(FORMULA_SIGNS).lower().split())),
 }
 
 
 def contains_keyword(keywords: Iterable[str], predicted: str) -> bool:
-    """Return whether a prediction contains a keyword as whole words. Case and punctuation do not count."""
+    """Return whether a prediction contains a keyword as whole words. Case and punctuation do not count.
+
+    Beside letters of UNSPACED a part of a text is a word: 東京 is in 東京です.
+    """
     text = drop_punctuation(predicted)
     for words in map(drop_punctuation, keywords):
         start = text.find(words) if words else -1
         while start >= 0:
             end = start + len(words)
-            # 5 is not in 3.5, -5 or 12:5; beside Hangul a part of a word counts, as Korean adds particles
-            if not re.search(rf"[^\W{HANGUL}]|[./:-]", text[start - 1 : start] + text[end : end + 1]):
+            # 5 is not in 3.5, -5 or 12:5
+            if not re.search(rf"[^\W{UNSPACED}]|[./:-]", text[start - 1 : start] + text[end : end + 1]):
                 return True
             start = text.find(words, start + 1)
     return False
@@ -3044,9 +3052,16 @@ def read_scores(reply: Mapping[str, object], prompt: Prompt) -> Judgement:
         scores[name] = score
     reason = reply.get(prompt.reason_field)
     if prompt.group and isinstance(reason, dict):
-        lines = [f"{name}: {text}" for name, text in reason.items() if isinstance(text, str)]
-        reason = "\n".join(lines)
-    return Judgement(prompt.total(scores), reason if isinstance(reason, str) else "", scores)
+        texts = {name: join_texts(text) for name, text in reason.items()}
+        reason = [f"{name}: {text}" for name, text in texts.items() if text is not None]
+    return Judgement(prompt.total(scores), join_texts(reason) or "", scores)
+
+
+def join_texts(value: object) -> str | None:
+    """Return a text, or those of a list with a line each; None for anything else."""
+    if isinstance(value, list):
+        return "\n".join(text for text in value if isinstance(text, str))
+    return value if isinstance(value, str) else None
 
 
 def show_json(value: object) -> str:

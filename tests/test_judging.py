@@ -204,6 +204,11 @@ def test_reply_with_a_score_is_accepted(project: Project, serve: Serve) -> None:
     assert len(server.calls) == len(READ)
 
 
+def test_reasons_in_a_list_are_joined(project: Project, serve: Serve) -> None:
+    answer_each(project, serve, [completion('{"rationale": ["Right.", 5, "But short."], "score": 4}')])
+    assert judge_block(project.run())["per_question"][0]["answer_rationale"] == "Right.\nBut short."
+
+
 OFF_THE_SCALE = "the score must be a whole number from 1 to 5, not {}"
 NO_OBJECT = OFF_THE_SCALE.format("null")
 NESTED = OFF_THE_SCALE.format("a list or an object")
