@@ -4212,6 +4212,10 @@ class LinkCell(NamedTuple):
     note: str = ""
 
 
+class Quoted(str):
+    """A text of other people, whose language is not known."""
+
+
 Cell: TypeAlias = str | int | State | MeanCell | LinkCell | list[LinkCell]
 Facts: TypeAlias = Mapping[str, str]  # by title; those without text are left out
 
@@ -4577,8 +4581,8 @@ def render_html(report: Report) -> str:
 """
 
 
-def render_facts(facts: Facts) -> list[Html]:
-    rows = [tag("div", tag("dt", title), tag("dd", fact)) for title, fact in facts.items() if fact]
+def render_facts(facts: Facts, lang: str | None = None) -> list[Html]:
+    rows = [tag("div", tag("dt", title), tag("dd", fact, lang=lang)) for title, fact in facts.items() if fact]
     return [tag("dl", *rows)] if rows else []
 
 
@@ -4622,6 +4626,8 @@ def render_cell(cell: Cell) -> list[str]:
     if isinstance(cell, LinkCell):
         link = tag("a", cell.text, href=cell.href) if cell.href else cell.text
         return [link, f": {cell.note}" if cell.note else ""]
+    if isinstance(cell, Quoted):
+        return [tag("span", cell, lang="")]
     if not isinstance(cell, MeanCell):
         return [format_cell(cell)]
     number, _, interval = format_interval(cell).partition(" ")
@@ -4646,10 +4652,13 @@ SEARCH_FORM = Html("""<form autocomplete="off" hidden>
 
 
 def render_entry(entry: Entry) -> Html:
-    """Return an entry to open. Its ID is inside, since a browser opens what a link leads into."""
+    """Return an entry to open. Its ID is inside, since a browser opens what a link leads into.
+
+    Texts of other people have an empty `lang`: what they are written in is not known.
+    """
     is_only = len(entry.cards) == 1  # whose verdict is in the heading alone
     verdicts: list[str] = []
-    cards = [tag("section", tag("h4", "Gold answer"), tag("p", entry.gold), class_="card")]
+    cards = [tag("section", tag("h4", "Gold answer"), tag("p", entry.gold, lang=""), class_="card")]
     for card in entry.cards:
         verdict = ", ".join(filter(None, [card.verdict, *card.marks]))
         name: list[str] = [card.system]
@@ -4657,22 +4666,23 @@ def render_entry(entry: Entry) -> Html:
             verdicts += [" ", render_badge(verdict if is_only else f"{card.system} {verdict}", card.score)]
             name += [] if is_only else [" ", render_badge(verdict, card.score)]
         facts = {"Reason": card.reason, "Failure": card.failure, **card.facts}
-        content = [tag("h4", *name), tag("p", card.text), *render_facts(facts)]
+        content = [tag("h4", *name), tag("p", card.text, lang=""), *render_facts(facts, lang="")]
         cards.append(tag("section", *content, class_="card"))
-    link = tag("a", f"#{entry.id}", href=f"#{quote(remove_invisible(entry.id))}")
+    href = f"#{quote(remove_invisible(entry.id))}"
+    link = tag("a", f"#{entry.id}", href=href, aria_label=f"Link to {entry.id}")
     content = [tag("p", f"{entry.details} ", link, class_="about"), tag("div", *cards, class_="cards")]
     for title, lines in entry.lists.items():
         content += [tag("h4", title), tag("ul", *map(render_line, lines), class_="list")]
-    heading = [*verdicts, " ", tag("h3", tag("b", entry.id), " ", entry.title)]
+    heading = [*verdicts, " ", tag("h3", tag("b", entry.id), " ", tag("span", entry.title, lang=""))]
     if is_only:
-        heading.append(tag("span", cut_text(entry.cards[0].reason), class_="reason"))
+        heading.append(tag("span", cut_text(entry.cards[0].reason), class_="reason", lang=""))
     article = tag("article", *content, id=entry.id)
     return tag("details", tag("summary", *heading), article, class_="question")
 
 
 def render_line(line: Line) -> Html:
     content: list[str] = [tag("b", line.name), " "] if line.name else []
-    content.append(line.text)
+    content.append(tag("span", line.text, lang=""))
     for text, score in line.badges.items():
         content += [" ", render_badge(text, score)]
     return tag("li", *content, class_="marked" if line.is_marked else None)
@@ -7713,7 +7723,7 @@ def build_question_part(gradebook: Gradebook) -> Part:
         if not len(own):
             continue
         correlation = compute_correlation(own, others)
-        cells: list[Cell] = [question.question_id, question.question, len(own)]
+        cells: list[Cell] = [question.question_id, Quoted(question.question), len(own)]
         cells.append(MeanCell(float(own.mean()), None, 2, ANSWER_MEASURE.axis))
         cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
         cells.append(MeanCell(correlation, None, 2, Interval(-1, 1)))
