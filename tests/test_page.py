@@ -171,6 +171,7 @@ def test_hostile_texts(project: Project, judge_with: JudgeWith, open_page: OpenP
     systems = [hostile_name(name) for name in ("best system", "other system", "broken system")]
     for name, content in zip(systems, ({}, {}, "["), strict=True):
         project.submission(hostile_name("submission"), **{name: content})
+    (project.folder / "dev_judgements.jsonl").unlink()  # or nothing is graded without one
     project.run("dev", "--submissions", hostile_name("submission"), "--report", "html", "--judge")
     page = open_page(INDEX)
     shown = page.locator("main").inner_text()
@@ -243,11 +244,8 @@ def test_grading_by_hand_and_without_a_judge(four: Project, open_page: OpenPage)
     four.write(
         "overrides.csv", add_answer_ids(four, "system,question_id,score,reason\nstrong,q003,3,An appeal.\n")
     )
-    four.run("dev", "--report", "html", "--overrides", "overrides.csv", GROQ_API_KEY="")
-    page = open_page()
-    assert "Reason An appeal." in read_facts(open_question(page, 2))
-    assert "Judge none" in read_facts(page.locator("h1 + dl"))
-    assert page.get_by_text("strong: Averages of 1 of 4 questions: the others have no score").is_visible()
+    four.run(*JUDGE_BOTH, "--overrides", "overrides.csv")
+    assert "Reason An appeal." in read_facts(open_question(open_page(), 2))
     four.run("dev", "--report", "html", "--judge")
     page = open_page()
     assert "Judge none" in read_facts(page.locator("h1 + dl"))
