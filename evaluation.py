@@ -1653,7 +1653,6 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
 
 Array: TypeAlias = npt.NDArray[Any]
 Values: TypeAlias = Sequence[float] | Array
-ScoreRange: TypeAlias = tuple[float, float]  # the lowest and the highest possible value
 Clusters: TypeAlias = Sequence[Hashable] | Array | None  # of each item; None: one item per cluster
 
 
@@ -1744,7 +1743,7 @@ def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Inte
     """
     if math.isinf(highest - lowest):  # a bootstrap interval, unless all values are shares from 0 to 1
         if sample.values.min() < 0 or sample.values.max() > 1:
-            return bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
+            return bootstrap_statistic(sample.sum_clusters())
         return compute_mean_interval(sample, 0, 1)
     scores = sample._replace(values=np.clip(sample.values, lowest, highest))
     average = scores.mean
@@ -1796,19 +1795,17 @@ def compute_difference_interval(sample: Sample, largest: float) -> Interval | No
     return round_interval(max(center - margin, -largest), min(center + margin, largest))
 
 
-def divide_by_sizes(totals: Array) -> Array:
-    """Return the means of sums, from rows of a sum and a number of items."""
-    return np.asarray(totals[:, 0] / totals[:, 1])
-
-
-def bootstrap_statistic(sums: Array, compute: Callable[[Array], Array]) -> Interval | None:
+def bootstrap_statistic(
+    sums: Array, compute: Callable[[Array], Array] = lambda totals: totals[:, 0] / totals[:, 1]
+) -> Interval | None:
     """Return the expanded percentile interval of a statistic, resampling clusters with replacement.
 
     `sums` are over the items of each cluster, shape (n_clusters, n_sums). `compute` maps the sums of many
-    resamples, shape (n, n_sums), to their statistics, NaN for a resample that has none. The percentiles are
-    widened for few clusters: tail = Phi(-sqrt(n / (n - 1)) t), with Student's t of n - 1 degrees of freedom
-    (Hesterberg 2015). There is no interval for fewer than MIN_CLUSTERS clusters, and if most resamples have
-    none. If nearly all clusters are alike it is too narrow: see compute_mean_interval.
+    resamples, shape (n, n_sums), to their statistics, NaN for a resample that has none; without it these are
+    means, from the sums of values and the numbers of items. The percentiles are widened for few clusters:
+    tail = Phi(-sqrt(n / (n - 1)) t), with Student's t of n - 1 degrees of freedom (Hesterberg 2015). There is
+    no interval for fewer than MIN_CLUSTERS clusters, and if most resamples have none. If nearly all clusters
+    are alike it is too narrow: see compute_mean_interval.
     """
     if len(sums) < MIN_CLUSTERS:
         return None
@@ -2325,7 +2322,7 @@ STRING_SCHEMA: Schema = msgspec.json.schema(str)
 
 
 class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cached properties
-    """The texts of a request, and how its reply is read: a score of `choices`, or `reply_fields`.
+    """The texts of a request, and how its reply is read: a score of `choices`, or a `reply_type`.
 
     A reply has the scores `score_field` and `parts`, in its `group` if there is one, and then a reason for
     each. Without a `score_field` the overall score is the sum of the parts.
@@ -2344,7 +2341,7 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
     reason_field: str = "rationale"
     parts: tuple[str, ...] = ()
     group: str = ""
-    reply_fields: Mapping[str, Any] = {}
+    reply_type: type[msgspec.Struct] | None = None
 
     @property
     def system_message(self) -> str:
@@ -2365,10 +2362,6 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
     def score_names(self) -> tuple[str, ...]:
         return (*self.parts, self.score_field) if self.score_field else self.parts
 
-    @property
-    def top(self) -> float:
-        return self.total(dict.fromkeys(self.score_names, max(self.choices.values())))
-
     def total(self, scores: Mapping[str, float]) -> float:
         return scores[self.score_field] if self.score_field else sum(scores.values())
 
@@ -2384,9 +2377,9 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
 
     @functools.cached_property
     def schema(self) -> Schema:
-        if self.reply_fields:
-            schemas = map(msgspec.json.schema, self.reply_fields.values())
-            return build_object_schema(dict(zip(self.reply_fields, schemas, strict=True)))
+        if self.reply_type:
+            fields = msgspec.structs.fields(self.reply_type)
+            return build_object_schema({field.name: msgspec.json.schema(field.type) for field in fields})
         values = list(self.choices)
         choice = {**msgspec.json.schema(type(values[0])), "enum": values}
         scores = dict.fromkeys(self.score_names, choice)
@@ -2394,10 +2387,6 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
             return build_object_schema({self.reason_field: STRING_SCHEMA, **scores})
         reasons = build_object_schema(dict.fromkeys(self.score_names, STRING_SCHEMA))
         return build_object_schema({self.reason_field: reasons, self.group: build_object_schema(scores)})
-
-    @functools.cached_property
-    def reply_type(self) -> type[msgspec.Struct]:
-        return msgspec.defstruct("WrittenReply", list(self.reply_fields.items()))
 
 
 def build_object_schema(members: Mapping[str, Schema]) -> Schema:
@@ -2494,7 +2483,7 @@ You answer a question from what you know, in one to four sentences. Where you do
         '{"answer": "..."}',
         data=("question",),
         more_tokens=240,
-        reply_fields={"answer": str},
+        reply_type=msgspec.defstruct("Written", [("answer", str)]),
     ),
     "cited_answer": Prompt(
         """\
@@ -2504,7 +2493,7 @@ documents do not tell, set "told" to false, say so in the answer, and name no se
         '{"told": true or false, "answer": "...", "sentences": ["D1.S3", ...]}',
         data=("sources", "question"),
         more_tokens=320,
-        reply_fields={"told": bool, "answer": str, "sentences": list[str]},
+        reply_type=msgspec.defstruct("Written", [("told", bool), ("answer", str), ("sentences", list[str])]),
     ),
     "draft": Prompt(
         """\
@@ -2519,7 +2508,10 @@ last everything. """,
 Write question {number} of {count} on this document, about what stands in part {number} of {count} \
 of it. It {task}.""",
         more_tokens=450,
-        reply_fields={"question": str, "answer": str, "evidence_sentences": list[str], "rubric": list[str]},
+        reply_type=msgspec.defstruct(
+            "Written",
+            [("question", str), ("answer", str), ("evidence_sentences", list[str]), ("rubric", list[str])],
+        ),
     ),
     "criterion": Prompt(  # of the user's own; one with a scale is "scale"
         """\
@@ -2546,10 +2538,6 @@ MORE_INSTRUCTIONS = {
     "gold": "The reference is a right answer. ",
     "context": "The context reference is what the answer was to be written from. ",
 }
-
-
-def name_own_prompt(own: OwnCriterion, shown: Iterable[str] = ()) -> str:
-    return "_".join(["scale" if own.levels else "criterion", *shown])
 
 
 def build_prompts() -> dict[str, Prompt]:
@@ -2783,7 +2771,7 @@ class Call(NamedTuple):
         if reply.refused:  # whatever else it says
             raise InvalidReply(reply.refused)
         value, source = parse_reply(reply)
-        if self.prompt.reply_fields:
+        if self.prompt.reply_type:
             try:
                 written = msgspec.convert(value, self.prompt.reply_type)
             except msgspec.ValidationError as error:
@@ -2818,7 +2806,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     own: OwnCriterion | None = None  # for all answers, in place of what an item says
     derived: Sequence[str] = ()  # the names of further measures that rest on the judgement
     needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
-    unit: float | None = None  # the judge's score for 1 of the measure, if that differs
+    is_scaled: bool = False  # whether the measure has another scale than the judge's scores
     block: str = ""  # of a split's results file
     # Returns what rows of results say of an answer beside the judgement.
     describe_more: Callable[[Any], dict[str, Any]] = lambda _answer: {}
@@ -2844,7 +2832,11 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         elif isinstance(outcome, Judgement):
             scores = {**outcome.scores, **scores}
         known = {name: scores[name] for name in self.measure_names if name in scores}
-        return known if self.unit is None else {name: score / self.unit for name, score in known.items()}
+        if not self.is_scaled:
+            return known
+        prompt = PROMPTS[self.prompt]
+        top = prompt.total(dict.fromkeys(prompt.score_names, max(prompt.choices.values())))
+        return {name: score / (top / self.measure.highest) for name, score in known.items()}
 
     def format_score(self, score: float) -> str:
         """Return the judge's word for a score, or the score itself if it is a mean between two words."""
@@ -2881,18 +2873,33 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         return f"{word}{remark}: {outcome.rationale}"
 
 
-def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
-    shown = [name for name in ("context", "gold") if not is_blank(texts.get(name, ""))]
-    name = name_own_prompt(own, shown)
-    if is_blank(texts["answer"]):
-        return judge_blank(PROMPTS[name])
-    return Task(name, {**texts, **own.texts})
+def build_own_criterion(own: OwnCriterion, *, is_of_split: bool) -> Criterion:
+    """Return a criterion of the user's own. It shows what an item has of a context and a gold answer."""
+    base = "scale" if own.levels else "criterion"
 
+    def prepare(answer: Any) -> Case:
+        texts = answer.texts
+        shown = [name for name in ("context", "gold") if not is_blank(texts.get(name, ""))]
+        prompt = "_".join([base, *shown])
+        if is_blank(texts["answer"]):
+            return judge_blank(PROMPTS[prompt])
+        return Task(prompt, {**texts, **own.texts})
 
-def build_own_measure(own: OwnCriterion, name: str, key: str = "") -> Measure:
+    measure = Measure(own.name, own.name)
+    if is_of_split:
+        measure = Measure(f"{own.name}_score", own.name, key=f"avg_{own.name}")
     if own.levels:
-        return Measure(name, own.name, 2, 1, 1, TOP_SCORE, key=key)
-    return Measure(name, own.name, key=key)
+        measure = measure._replace(digits=2, lowest=1, highest=TOP_SCORE)
+    return Criterion(
+        name=own.name,
+        measure=measure,
+        prompt=base,
+        prefix=f"{own.name}: ",
+        own=own,
+        is_scaled=not is_of_split,
+        block=own.name if is_of_split else "",
+        prepare=prepare,
+    )
 
 
 # What --criteria and `criteria=` take: NAME=QUESTION or a file, in Python also the rows of one.
@@ -3691,7 +3698,7 @@ class Runner:
 
 def describe_unusable(call: Call, reply: Reply, n_replies: int, reason: str, max_tokens: int) -> Failure:
     """Return the failure of an answer whose replies have no score, of which `reply` is the last one."""
-    what = "usable text" if call.prompt.reply_fields else "score"
+    what = "usable text" if call.prompt.reply_type else "score"
     replies = "the reply" if n_replies == 1 else f"{n_replies} replies"
     if reply.cut_off:
         reason += f" after {max_tokens} tokens: allow more with --max-tokens"
@@ -4543,13 +4550,12 @@ def tag(element: str, *content: str, **attributes: str | int | None) -> Html:
     start = f"<{element}"
     for name, value in attributes.items():
         if value is not None:
-            start += f' {name.rstrip("_").replace("_", "-")}="{escape_html(str(value))}"'
-    inner = "".join(text if isinstance(text, Html) else escape_html(text) for text in content)
+            text = html.escape(remove_invisible(str(value)))
+            start += f' {name.rstrip("_").replace("_", "-")}="{text}"'
+    inner = ""
+    for text in content:
+        inner += text if isinstance(text, Html) else html.escape(remove_invisible(text))
     return Html(f"{start}>{inner}</{element}>")
-
-
-def escape_html(text: str) -> str:
-    return html.escape(remove_invisible(text))
 
 
 def render_html(report: Report) -> str:
@@ -4672,20 +4678,19 @@ def render_entry(entry: Entry) -> Html:
     link = tag("a", f"#{entry.id}", href=href, aria_label=f"Link to {entry.id}")
     content = [tag("p", f"{entry.details} ", link, class_="about"), tag("div", *cards, class_="cards")]
     for title, lines in entry.lists.items():
-        content += [tag("h4", title), tag("ul", *map(render_line, lines), class_="list")]
+        items = []
+        for line in lines:
+            texts: list[str] = [tag("b", line.name), " "] if line.name else []
+            texts.append(tag("span", line.text, lang=""))
+            for text, score in line.badges.items():
+                texts += [" ", render_badge(text, score)]
+            items.append(tag("li", *texts, class_="marked" if line.is_marked else None))
+        content += [tag("h4", title), tag("ul", *items, class_="list")]
     heading = [*verdicts, " ", tag("h3", tag("b", entry.id), " ", tag("span", entry.title, lang=""))]
     if is_only:
         heading.append(tag("span", cut_text(entry.cards[0].reason), class_="reason", lang=""))
     article = tag("article", *content, id=entry.id)
     return tag("details", tag("summary", *heading), article, class_="question")
-
-
-def render_line(line: Line) -> Html:
-    content: list[str] = [tag("b", line.name), " "] if line.name else []
-    content.append(tag("span", line.text, lang=""))
-    for text, score in line.badges.items():
-        content += [" ", render_badge(text, score)]
-    return tag("li", *content, class_="marked" if line.is_marked else None)
 
 
 def render_badge(text: str, score: float | None) -> Html:
@@ -6855,19 +6860,8 @@ def read_criteria(options: SplitOptions, problems: Problems) -> list[Criterion]:
         else:
             others.append(value)
     own = read_own_criteria(others, options.root, collect_taken_names().union(options.functions), problems)
-    return [RUBRIC, *named.values(), *map(build_own_criterion, own)]
-
-
-def build_own_criterion(own: OwnCriterion) -> Criterion:
-    return Criterion(
-        name=own.name,
-        measure=build_own_measure(own, f"{own.name}_score", f"avg_{own.name}"),
-        prompt=name_own_prompt(own),
-        prefix=f"{own.name}: ",
-        own=own,
-        prepare=lambda answer: prepare_own(own, answer.texts),
-        block=own.name,
-    )
+    built = [build_own_criterion(row, is_of_split=True) for row in own]
+    return [RUBRIC, *named.values(), *built]
 
 
 def collect_taken_names() -> set[str]:
@@ -8707,7 +8701,8 @@ def choose_criteria(options: AnswerOptions, problems: Problems) -> tuple[Criteri
     taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS, *optional}
     check_measure_names(options.functions, taken)
     own = read_own_criteria(options.criteria, "", taken.union(options.functions), problems)
-    return protocol, [*([protocol] if judged else []), *map(build_item_criterion, own)]
+    built = [build_own_criterion(row, is_of_split=False) for row in own]
+    return protocol, [*([protocol] if judged else []), *built]
 
 
 def build_protocol(name: str, options: AnswerOptions) -> Criterion:
@@ -8726,28 +8721,13 @@ def build_protocol(name: str, options: AnswerOptions) -> Criterion:
         name_shown = CONTEXT_PROMPTS[options.protocol] if answer.has_context else options.protocol
         return Task(name_shown, answer.texts)
 
-    measure = Measure(name, name)
     return Criterion(
         name=name,
-        measure=measure,
+        measure=Measure(name, name),
         prompt=options.protocol,
         derived=prompt.parts,
         prepare=prepare,
-        unit=prompt.top / measure.highest,
-    )
-
-
-def build_item_criterion(own: OwnCriterion) -> Criterion:
-    measure = build_own_measure(own, own.name)
-    prompt = name_own_prompt(own)
-    return Criterion(
-        name=own.name,
-        measure=measure,
-        prompt=prompt,
-        prefix=f"{own.name}: ",
-        own=own,
-        prepare=lambda answer: prepare_own(own, answer.texts),
-        unit=PROMPTS[prompt].top / measure.highest,
+        is_scaled=True,
     )
 
 
@@ -10387,7 +10367,7 @@ def build_summary_study(systems: Sequence[ItemSystem]) -> Study[ItemAnswer]:
         prompt="summary",
         derived=prompt.parts,
         prepare=prepare,
-        unit=prompt.top / TOTAL_MEASURE.highest,
+        is_scaled=True,
     )
     return Study(
         systems=systems,
@@ -10469,7 +10449,7 @@ def measure_spread(column: Sequence[float | None], clusters: Clusters = None) ->
     values = [value for value in column if value is not None]
     spread: Spread = {**summarize_values(values)}
     sample = make_sample(np.array(column, np.float64), clusters)  # None becomes NaN: left out
-    interval = bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
+    interval = bootstrap_statistic(sample.sum_clusters())
     low, high = interval or (None, None)
     spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"], "ci_95_lower": low}
     spread["ci_95_upper"] = high
