@@ -2032,17 +2032,13 @@ class Measure(NamedTuple):
     scale: float = 1  # a mean is this times the mean score: 100 for a percentage
     lowest: float = 0  # possible score of an item, infinite if there is none; a missing one may count 0
     highest: float = 1
-    lower_is_better: bool = False
+    direction: int = 1  # -1 if lower is better
     unit: str = ""
     key: str = ""  # the mean's in the results file, if it differs from `name`
 
     @property
     def mean_key(self) -> str:
         return self.key or self.name
-
-    @property
-    def direction(self) -> int:
-        return -1 if self.lower_is_better else 1
 
     @property
     def axis(self) -> Interval | None:
@@ -2639,10 +2635,8 @@ def judge_blank(prompt: Prompt) -> Judgement:
 NO_ANSWER = judge_blank(PROMPTS["rubric"])
 
 
-class RequestId(NamedTuple):
-    system: str
-    position: int
-    criterion: str  # or the prompt, if an answer is asked about once
+# System, position, and the criterion, or the prompt if an answer is asked about once.
+RequestId: TypeAlias = tuple[str, int, str]
 
 
 class Request(NamedTuple):
@@ -2658,7 +2652,7 @@ class Request(NamedTuple):
 
     @property
     def id(self) -> RequestId:
-        return RequestId(self.system, self.position, self.criterion or self.prompt)
+        return (self.system, self.position, self.criterion or self.prompt)
 
     @property
     def name(self) -> str:
@@ -5068,7 +5062,7 @@ def judge_system(study: Study[A], system: System[A], outcomes: Outcomes, *, expe
         was_asked = False
         for position, case in list_cases(study, system, criterion):
             if isinstance(case, Task):
-                case = outcomes.get(RequestId(system.title, position, criterion.name), NOT_JUDGED)
+                case = outcomes.get((system.title, position, criterion.name), NOT_JUDGED)
             was_asked |= case.asked
             decision = study.decisions.get((system.title, answers[position].id, criterion.name))
             counted[position] = msgspec.structs.replace(decision, judged=case) if decision else case
@@ -5250,7 +5244,7 @@ def check_means(
             checks.append(Check(f"{threshold.name}: {what}", is_worse=False))
         for title, value in submitted.items():
             if value is not None and measure.direction * (value - threshold.value) < -1e-9:
-                side = "above" if measure.lower_is_better else "below"
+                side = "above" if measure.direction < 0 else "below"
                 shown = f"{measure.title} {format_number(value, measure.digits + 1)}"
                 line = f"{title}: {shown} is {side} {threshold.value:g}"
                 checks.append(Check(line, is_worse=True))
@@ -8335,8 +8329,7 @@ METHODS: Mapping[str, Method] = {
 FAITHFULNESS = "verifier_faithfulness"
 OPTIONAL_MEASURES = [Measure(name, name) for name in ("context_recall", "context_precision", FAITHFULNESS)]
 OPTIONAL_MEASURES += [
-    Measure(name, name, 1, highest=math.inf, lower_is_better=True, unit=unit)
-    for name, unit in AMOUNTS.items()
+    Measure(name, name, 1, highest=math.inf, direction=-1, unit=unit) for name, unit in AMOUNTS.items()
 ]
 
 
@@ -10650,7 +10643,7 @@ def generate_predictions(options: GenerateOptions, console: Console) -> int:
     if options.dry_run:
         return print_plan(assignment, console)
     with ask_model(assignment, console) as (outcomes, session):
-        replies = [outcomes.get(RequestId(system, position, prompt)) for position in range(len(asked))]
+        replies = [outcomes.get((system, position, prompt)) for position in range(len(asked))]
         rows, failures = collect_predictions(asked, replies, options, session)
         content = rows if is_split(options.split) else list(rows.values())
         output = OutputFile(path, functools.partial(render_results, content))
