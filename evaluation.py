@@ -1678,7 +1678,7 @@ class Sample(NamedTuple):
     def scale(self, factor: float) -> Sample:
         return self._replace(values=self.values * factor)
 
-    def select(self, rows: Array) -> Sample:
+    def select(self, rows: Array | slice) -> Sample:
         """Return the items at some positions, or those for which `rows` is true."""
         return Sample(self.values[rows], self.clusters[rows])
 
@@ -2084,10 +2084,6 @@ class Table(msgspec.Struct):
     systems: dict[str, Scores] = {}
     item_keys: Sequence[ItemKey] = ()  # if the items are compared with those of an earlier run
 
-    def select(self, rows: Array) -> Table:
-        systems = {name: scores.select(rows) for name, scores in self.systems.items()}
-        return Table(self.items.select(rows), systems)
-
 
 class Mean(NamedTuple):
     """The mean of a measure over the `n` items that have it, in its unit; or a coefficient of `n` items."""
@@ -2104,13 +2100,16 @@ class Mean(NamedTuple):
 NO_MEAN = Mean(None, None, 0)
 
 
-def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dict[str, Mean]:
-    """Return the mean of each measure that the system has, whatever the other systems are."""
+def compute_means(
+    table: Table, system: str, measures: Iterable[Measure], rows: Array | slice = slice(None)
+) -> dict[str, Mean]:
+    """Return the mean of each measure that the system has, over some rows of the table or over all."""
     scores = table.systems[system]
+    items = table.items.select(rows)
     means = {}
     for measure in measures:
         if measure.name in scores.values:
-            sample = table.items.replace_values(scores.values[measure.name])
+            sample = items.replace_values(scores.values[measure.name][rows])
             is_submitted = measure.name not in scores.not_submitted
             means[measure.name] = compute_mean(sample, measure)._replace(is_submitted=is_submitted)
     return means
@@ -2314,7 +2313,6 @@ SUMMARY_CRITERIA = {  # with their titles in reports; the prompt says what score
 LEVEL_SCORES = MappingProxyType({int(level): int(level) for level in RUBRIC_LEVELS})
 
 Schema: TypeAlias = Mapping[str, object]
-STRING_SCHEMA: Schema = msgspec.json.schema(str)
 
 
 class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cached properties
@@ -2379,9 +2377,10 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
         values = list(self.choices)
         choice = {**msgspec.json.schema(type(values[0])), "enum": values}
         scores = dict.fromkeys(self.score_names, choice)
+        text = msgspec.json.schema(str)
         if not self.group:
-            return build_object_schema({self.reason_field: STRING_SCHEMA, **scores})
-        reasons = build_object_schema(dict.fromkeys(self.score_names, STRING_SCHEMA))
+            return build_object_schema({self.reason_field: text, **scores})
+        reasons = build_object_schema(dict.fromkeys(self.score_names, text))
         return build_object_schema({self.reason_field: reasons, self.group: build_object_schema(scores)})
 
 
@@ -2529,7 +2528,6 @@ level that fits best. """,
     ),
 }
 ANSWER_PROMPTS = ("verdict", "fraction", "quality")
-CONTEXT_PROMPTS = {name: f"{name}_with_context" for name in ANSWER_PROMPTS}
 MORE_INSTRUCTIONS = {
     "gold": "The reference is a right answer. ",
     "context": "The context reference is what the answer was to be written from. ",
@@ -2537,19 +2535,20 @@ MORE_INSTRUCTIONS = {
 
 
 def build_prompts() -> dict[str, Prompt]:
-    """Return the base prompts, and variants of them that show a context, the gold answer or both."""
-    variants = [(base, name, ["context"]) for base, name in CONTEXT_PROMPTS.items()]
+    """Return the base prompts, and variants that show what their names end with: "verdict_context"."""
+    variants = [(base, ["context"]) for base in (*ANSWER_PROMPTS, "criterion", "scale")]
     for base in ("criterion", "scale"):
-        for shown in (["gold"], ["context"], ["context", "gold"]):
-            variants.append((base, "_".join([base, *shown]), shown))
+        variants += [(base, ["gold"]), (base, ["context", "gold"])]
     prompts = {**BASE_PROMPTS}
-    for base, name, shown in variants:
+    for base, shown in variants:
         prompt = BASE_PROMPTS[base]
         # An answer is to be faithful to the context if there is one.
         instructions = prompt.instructions.replace("that the reference", "that the context reference")
         instructions += "".join(MORE_INSTRUCTIONS[text] for text in shown)
         data = ("question", *shown, *prompt.data[1:])
-        prompts[name] = msgspec.structs.replace(prompt, instructions=instructions, data=data)
+        prompts["_".join([base, *shown])] = msgspec.structs.replace(
+            prompt, instructions=instructions, data=data
+        )
     return prompts
 
 
@@ -4214,7 +4213,7 @@ class LinkCell(NamedTuple):
 
 
 class Quoted(str):
-    """A text of other people, whose language is not known."""
+    """A text of other people: its language is not known, so that it has an empty `lang` on a page."""
 
 
 Cell: TypeAlias = str | int | State | MeanCell | LinkCell | list[LinkCell]
@@ -4237,12 +4236,14 @@ NO_PART = Part("")
 
 
 class Line(NamedTuple):
-    """A line of an entry's list, with badges: texts that a score from 1 to 5 may give a colour."""
+    """A line of an entry's list, with badges: texts that a score from 1 to 5 may give a colour.
+
+    With the badge "gold" the line is marked.
+    """
 
     name: str
     text: str
     badges: Mapping[str, float | None] = MappingProxyType({})
-    is_marked: bool = False
 
 
 class Card(NamedTuple):
@@ -4652,10 +4653,7 @@ SEARCH_FORM = Html("""<form autocomplete="off" hidden>
 
 
 def render_entry(entry: Entry) -> Html:
-    """Return an entry to open. Its ID is inside, since a browser opens what a link leads into.
-
-    Texts of other people have an empty `lang`: what they are written in is not known.
-    """
+    """Return an entry to open. Its ID is inside, since a browser opens what a link leads into."""
     is_only = len(entry.cards) == 1  # whose verdict is in the heading alone
     verdicts: list[str] = []
     cards = [tag("section", tag("h4", "Gold answer"), tag("p", entry.gold, lang=""), class_="card")]
@@ -4678,7 +4676,7 @@ def render_entry(entry: Entry) -> Html:
             texts.append(tag("span", line.text, lang=""))
             for text, score in line.badges.items():
                 texts += [" ", render_badge(text, score)]
-            items.append(tag("li", *texts, class_="marked" if line.is_marked else None))
+            items.append(tag("li", *texts, class_="marked" if "gold" in line.badges else None))
         content += [tag("h4", title), tag("ul", *items, class_="list")]
     heading = [*verdicts, " ", tag("h3", tag("b", entry.id), " ", tag("span", entry.title, lang=""))]
     if is_only:
@@ -5149,9 +5147,8 @@ def measure_slices(
         for row, value in enumerate(values):
             rows[value].append(row)
         for value in sorted(value for value in rows if value and len(rows[value]) >= study.min_slice):
-            part = table.select(np.array(rows[value]))
             for system in systems:
-                means = compute_means(part, system.name, study.measures)
+                means = compute_means(table, system.name, study.measures, np.array(rows[value]))
                 if any(mean.n for mean in means.values()):
                     slices[system.name][facet][cut_text(value)] = means
     return slices
@@ -8155,13 +8152,12 @@ def list_document_lines(
     is_long = sum(map(len, document.sentences.values())) > DOCUMENT_CHARS
     lines: list[Line] = []
     for name, text in document.sentences.items():
-        is_gold = name in question.evidence_sentences
-        badges: dict[str, float | None] = {"gold": None} if is_gold else {}
+        badges: dict[str, float | None] = {"gold": None} if name in question.evidence_sentences else {}
         for system, answer in answers.items():
             if name in answer.prediction.evidence_sentences:
                 badges[f"cited by {system}"] = None
         if badges or not is_long:
-            lines.append(Line(name, text, badges, is_marked=is_gold))
+            lines.append(Line(name, text, badges))
     n_hidden = len(document.sentences) - len(lines)
     if n_hidden:
         lines.append(Line("", f"… {n_hidden} more"))
@@ -8711,8 +8707,8 @@ def build_protocol(name: str, options: AnswerOptions) -> Criterion:
         if name == "hybrid" and not HYBRID_REJECTS <= answer.similarity < HYBRID_ACCEPTS:
             is_right = int(answer.similarity >= HYBRID_ACCEPTS)
             return Judgement(is_right, f"Similarity {answer.similarity:.2f}.", is_certain=True)
-        name_shown = CONTEXT_PROMPTS[options.protocol] if answer.has_context else options.protocol
-        return Task(name_shown, answer.texts)
+        variant = f"{options.protocol}_context" if answer.has_context else options.protocol
+        return Task(variant, answer.texts)
 
     return Criterion(
         name=name,
