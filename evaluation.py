@@ -1454,11 +1454,8 @@ def choose_evidence_method(gold_ids: Iterable[str], sentences: Mapping[str, str]
 
 def collect_words(sentence_ids: Iterable[str], sentences: Mapping[str, str]) -> set[str]:
     """Return the distinct words, text.lower().split() after NFC, of the sentences that exist."""
-    words: set[str] = set()
-    for sentence_id in sentence_ids:
-        text = unicodedata.normalize("NFC", sentences.get(sentence_id, ""))
-        words.update(text.lower().split())
-    return words
+    text = " ".join(sentences.get(sentence_id, "") for sentence_id in sentence_ids)
+    return set(unicodedata.normalize("NFC", text).lower().split())
 
 
 def find_nearest_level(score: float) -> int:
@@ -1474,7 +1471,7 @@ AFTER_NUMBER_SIGN = r"(?<=\d[./:])(?=\d)|(?<![\w)]-)(?<=-)(?=\d)"  # as `fold_nu
 PUNCTUATION = re.compile(rf"[{re.escape(string.punctuation)}](?!{AFTER_NUMBER_SIGN})")
 WITHIN_WORDS = re.compile(r"['.](?<=\w.)(?=\w)(?!(?<=\d\.)(?=\d))")  # "don't", "U.S.A", but not "3.5"
 HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3"
-UNSPACED = (  # letters of scripts that write particles at words, or no spaces: Thai, Lao, Burmese, Khmer; CJK
+UNSPACED = (  # letters of scripts without spaces, or with particles: Korean; Thai, Lao, Burmese, Khmer; CJK
     f"{HANGUL}\u0e01-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u1780-\u17d3"
     "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff"
 )
@@ -1652,7 +1649,6 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
 # first: Sample, compute_mean_interval, compute_difference_interval, compute_p_values.
 
 Array: TypeAlias = npt.NDArray[Any]
-Values: TypeAlias = Sequence[float] | Array
 Clusters: TypeAlias = Sequence[Hashable] | Array | None  # of each item; None: one item per cluster
 
 
@@ -1693,7 +1689,7 @@ class Sample(NamedTuple):
         return np.stack([sums, sizes], axis=1)[sizes > 0]
 
 
-def make_sample(values: Values, clusters: Clusters = None) -> Sample:
+def make_sample(values: Sequence[float] | Array, clusters: Clusters = None) -> Sample:
     """Return the sample of the items with a value (no NaN). Raises ValueError if the lengths differ."""
     numbers = number_clusters(range(len(values)) if clusters is None else clusters)
     if len(numbers) != len(values):
@@ -2047,7 +2043,6 @@ class Measure(NamedTuple):
         return Interval(self.scale * self.lowest, self.scale * self.highest) if is_bounded else None
 
 
-SHARE = Measure("share", "Share")  # The bounds of all shares of items are 0 and 1.
 ItemKey: TypeAlias = tuple[Hashable, ...]  # changes with all of the gold set that an item's scores rest on
 
 
@@ -2108,10 +2103,10 @@ def compute_means(
     items = table.items.select(rows)
     means = {}
     for measure in measures:
-        if measure.name in scores.values:
-            sample = items.replace_values(scores.values[measure.name][rows])
-            is_submitted = measure.name not in scores.not_submitted
-            means[measure.name] = compute_mean(sample, measure)._replace(is_submitted=is_submitted)
+        name = measure.name
+        if name in scores.values:
+            mean = compute_mean(items.replace_values(scores.values[name][rows]), measure)
+            means[name] = mean._replace(is_submitted=name not in scores.not_submitted)
     return means
 
 
@@ -2837,11 +2832,6 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
             if value == score:
                 return str(word)
         return f"{score:.3g}"
-
-    def find_word(self, score: float) -> str:
-        """Return the judge's word that is nearest to a score, of which repeats have the mean."""
-        choices = PROMPTS[self.prompt].choices
-        return str(min(choices, key=lambda word: abs(choices[word] - score)))
 
     def parse_score(self, value: object) -> float:
         """Return the score that a person has given, as a number or the judge's word. Raises ValueError."""
@@ -4238,7 +4228,7 @@ NO_PART = Part("")
 class Line(NamedTuple):
     """A line of an entry's list, with badges: texts that a score from 1 to 5 may give a colour.
 
-    With the badge "gold" the line is marked.
+    The badge "gold" marks the line.
     """
 
     name: str
@@ -4555,9 +4545,7 @@ def tag(element: str, *content: str, **attributes: str | int | None) -> Html:
 
 def render_html(report: Report) -> str:
     entries = list(map(render_entry, report.entries()))
-    questions = []
-    if entries:
-        questions.append(tag("section", tag("h2", report.entries_title), SEARCH_FORM, *entries))
+    questions = [tag("section", tag("h2", report.entries_title), SEARCH_FORM, *entries)] if entries else []
     # Only a student's report has a part in the place "first" (how to appeal): answers come before the tables.
     first = render_parts(report, "first")
     tables = [*render_parts(report, ""), *render_parts(report, "folded")]
@@ -4694,7 +4682,6 @@ RENDERERS: Mapping[str, Callable[[Report], str]] = {  # by format, with which it
     "csv": lambda report: render_csv(report.header, report.rows()),
     "html": render_html,
 }
-REPORT_FORMATS = tuple(RENDERERS)
 
 PAGE_STYLE = """
 :root { color-scheme: light dark; --ink: light-dark(#1b1f24, #e6e8eb); --paper: light-dark(#fff, #15181c);
@@ -4859,7 +4846,7 @@ def print_saved(files: Sequence[OutputFile], title: str, console: Console) -> No
     if results:
         text = escape_console(f"{title} saved to: {shorten_names(results)}")
         console.print(render_title(text).rstrip("\n"))
-    if len(reports) > len(REPORT_FORMATS):
+    if len(reports) > len(RENDERERS):
         reports = [Path(os.path.commonpath(reports)).as_posix() + "/"]
     if reports:
         console.print(escape_console(f"Reports saved to: {shorten_names(reports)}"))
@@ -5458,7 +5445,7 @@ class Options:
 
     epilog: ClassVar[str] = ""  # at the end of the help
     report: Sequence[str] = option(
-        (), "write these reports as well", nargs="+", choices=REPORT_FORMATS, metavar="FORMAT"
+        (), "write these reports as well", nargs="+", choices=RENDERERS, metavar="FORMAT"
     )
     quiet: bool = option(False, "print nothing on stderr unless something is wrong")
 
@@ -6548,7 +6535,7 @@ def make_relative(path: str) -> str:
 
 def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
     """Return the forms of report that are named or that an earlier run has left: none stays out of date."""
-    return sorted({*named, *(form for form in REPORT_FORMATS if os.path.isfile(f"{stem}.{form}"))})
+    return sorted({*named, *(form for form in RENDERERS if os.path.isfile(f"{stem}.{form}"))})
 
 
 # -- Measures; the name of one is also the field that has its score in the rows of the results file
@@ -6812,8 +6799,9 @@ def describe_answer(answer: SplitAnswer) -> dict[str, Any]:
 
 def describe_support(answer: SplitAnswer) -> dict[str, Any]:
     scored = answer.find_decision(SUPPORT) or answer.find_judgement(SUPPORT)
+    choices = PROMPTS["support"].choices  # Repeats have a mean between two words.
     return {
-        "support": SUPPORT.find_word(scored.score) if scored else None,
+        "support": min(choices, key=lambda word: abs(choices[word] - scored.score)) if scored else None,
         "cited_doc_id": find_cited_document(answer),
         "pred_sentences": answer.cited,
     }
@@ -9894,7 +9882,7 @@ def compare_with(
         widths[f"{rate}_within_1"] = 1
     for name, width in widths.items():
         is_near = (abs(gaps) <= width + 1e-9).astype(float)
-        row[name] = compute_mean(make_sample(is_near.tolist(), clusters), SHARE)
+        row[name] = compute_mean(make_sample(is_near.tolist(), clusters), Measure("share", "Share"))
     return {**row, "kappa": measure_ratings(rated, LEVELS[kind][0])}
 
 
