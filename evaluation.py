@@ -1436,11 +1436,8 @@ def choose_evidence_method(gold_ids: Iterable[str], sentences: Mapping[str, str]
 
 def collect_words(sentence_ids: Iterable[str], sentences: Mapping[str, str]) -> set[str]:
     """Return the distinct words, text.lower().split() after NFC, of the sentences that exist."""
-    words: set[str] = set()
-    for sentence_id in sentence_ids:
-        text = unicodedata.normalize("NFC", sentences.get(sentence_id, ""))
-        words.update(text.lower().split())
-    return words
+    text = " ".join(sentences.get(sentence_id, "") for sentence_id in sentence_ids)
+    return set(unicodedata.normalize("NFC", text).lower().split())
 
 
 def find_nearest_level(score: float) -> int:
@@ -1456,6 +1453,10 @@ AFTER_NUMBER_SIGN = r"(?<=\d[./:])(?=\d)|(?<![\w)]-)(?<=-)(?=\d)"  # as `fold_nu
 PUNCTUATION = re.compile(rf"[{re.escape(string.punctuation)}](?!{AFTER_NUMBER_SIGN})")
 WITHIN_WORDS = re.compile(r"['.](?<=\w.)(?=\w)(?!(?<=\d\.)(?=\d))")  # "don't", "U.S.A", but not "3.5"
 HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3"
+UNSPACED = (  # letters of scripts without spaces, or with particles: Korean; Thai, Lao, Burmese, Khmer; CJK
+    f"{HANGUL}\u0e01-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u1780-\u17d3"
+    "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff"
+)
 STOP_WORDS = frozenset(  # English function words except "no" and "not", which reverse a sentence
     """a about after also am an and any are as at be been before being both but by can could d did do does
     each for from had has have he her hers him his how i if in into is it its ll m may me might more most must
@@ -1475,11 +1476,11 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
 
     In a text case, punctuation, articles and white space do not count, as in SQuAD's evaluate-v2.0. But all
     Unicode punctuation is punctuation, full-width forms are those of ASCII, letters are composed (NFC), and
-    10² is not 102. A comma or a point between digits is a decimal sign, but before exactly three digits,
-    after a start that is not zero, it groups thousands: 1,000 and 1.000 are 1000, 3,5 is 3.5, 0,125 is 0.125.
-    A slash or colon between digits stays (1/2, 12:30), and so does a minus before a number, at the start of a
-    word (-5, but not x-5 or 2026-11-23). .5 is 0.5. Units and signs of currency are not numbers: "3.5kg" is
-    one word, and $1.50 is 1.50.
+    10² is not 102; hidden characters do not count. A comma or a point between digits is a decimal sign, but
+    before exactly three digits, after a start that is not zero, it groups thousands: 1,000 and 1.000 are
+    1000, 3,5 is 3.5, 0,125 is 0.125. A slash or colon between digits stays (1/2, 12:30), and so does a minus
+    before a number, at the start of a word (-5, but not x-5 or 2026-11-23). .5 is 0.5. Units and signs of
+    currency are not numbers: "3.5kg" is one word, and $1.50 is 1.50.
 
     >>> exact_match("The lamp burned oil.", "the lamp  burned Oil")
     True
@@ -1505,8 +1506,9 @@ def normalize_text(text: str) -> str:
 
 
 def fold_signs(text: str) -> str:
-    """Return text with composed letters, and with ASCII signs in place of full-width and typographic ones."""
-    return text if text.isascii() else "".join(map(fold_sign, unicodedata.normalize("NFC", text)))
+    """Return text without what nobody sees, its letters composed, and typographic signs as those of ASCII."""
+    visible = remove_invisible(" ".join(text.split()))  # some line ends are hidden characters, too
+    return visible if visible.isascii() else "".join(map(fold_sign, unicodedata.normalize("NFC", visible)))
 
 
 @functools.cache
@@ -1562,19 +1564,22 @@ def token_f1(gold: str | Iterable[str], predicted: str) -> float:
 
 NORMALIZERS: Mapping[str, Callable[[str], str]] = {
     "text": normalize_text,
-    "formula": lambda text: "".join(text.translate(FORMULA_SIGNS).lower().split()),
+    "formula": lambda text: remove_invisible("".join(text.translate(FORMULA_SIGNS).lower().split())),
 }
 
 
 def contains_keyword(keywords: Iterable[str], predicted: str) -> bool:
-    """Return whether a prediction contains a keyword as whole words. Case and punctuation do not count."""
+    """Return whether a prediction contains a keyword as whole words. Case and punctuation do not count.
+
+    Beside letters of UNSPACED a part of a text is a word: 東京 is in 東京です.
+    """
     text = drop_punctuation(predicted)
     for words in map(drop_punctuation, keywords):
         start = text.find(words) if words else -1
         while start >= 0:
             end = start + len(words)
-            # 5 is not in 3.5, -5 or 12:5; beside Hangul a part of a word counts, as Korean adds particles
-            if not re.search(rf"[^\W{HANGUL}]|[./:-]", text[start - 1 : start] + text[end : end + 1]):
+            # 5 is not in 3.5, -5 or 12:5
+            if not re.search(rf"[^\W{UNSPACED}]|[./:-]", text[start - 1 : start] + text[end : end + 1]):
                 return True
             start = text.find(words, start + 1)
     return False
@@ -1626,8 +1631,6 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
 # first: Sample, compute_mean_interval, compute_difference_interval, compute_p_values.
 
 Array: TypeAlias = npt.NDArray[Any]
-Values: TypeAlias = Sequence[float] | Array
-ScoreRange: TypeAlias = tuple[float, float]  # the lowest and the highest possible value
 Clusters: TypeAlias = Sequence[Hashable] | Array | None  # of each item; None: one item per cluster
 
 
@@ -1653,7 +1656,7 @@ class Sample(NamedTuple):
     def scale(self, factor: float) -> Sample:
         return self._replace(values=self.values * factor)
 
-    def select(self, rows: Array) -> Sample:
+    def select(self, rows: Array | slice) -> Sample:
         """Return the items at some positions, or those for which `rows` is true."""
         return Sample(self.values[rows], self.clusters[rows])
 
@@ -1668,7 +1671,7 @@ class Sample(NamedTuple):
         return np.stack([sums, sizes], axis=1)[sizes > 0]
 
 
-def make_sample(values: Values, clusters: Clusters = None) -> Sample:
+def make_sample(values: Sequence[float] | Array, clusters: Clusters = None) -> Sample:
     """Return the sample of the items with a value (no NaN). Raises ValueError if the lengths differ."""
     numbers = number_clusters(range(len(values)) if clusters is None else clusters)
     if len(numbers) != len(values):
@@ -1718,7 +1721,7 @@ def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Inte
     """
     if math.isinf(highest - lowest):  # a bootstrap interval, unless all values are shares from 0 to 1
         if sample.values.min() < 0 or sample.values.max() > 1:
-            return bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
+            return bootstrap_statistic(sample.sum_clusters())
         return compute_mean_interval(sample, 0, 1)
     scores = sample._replace(values=np.clip(sample.values, lowest, highest))
     average = scores.mean
@@ -1770,19 +1773,17 @@ def compute_difference_interval(sample: Sample, largest: float) -> Interval | No
     return round_interval(max(center - margin, -largest), min(center + margin, largest))
 
 
-def divide_by_sizes(totals: Array) -> Array:
-    """Return the means of sums, from rows of a sum and a number of items."""
-    return np.asarray(totals[:, 0] / totals[:, 1])
-
-
-def bootstrap_statistic(sums: Array, compute: Callable[[Array], Array]) -> Interval | None:
+def bootstrap_statistic(
+    sums: Array, compute: Callable[[Array], Array] = lambda totals: totals[:, 0] / totals[:, 1]
+) -> Interval | None:
     """Return the expanded percentile interval of a statistic, resampling clusters with replacement.
 
     `sums` are over the items of each cluster, shape (n_clusters, n_sums). `compute` maps the sums of many
-    resamples, shape (n, n_sums), to their statistics, NaN for a resample that has none. The percentiles are
-    widened for few clusters: tail = Phi(-sqrt(n / (n - 1)) t), with Student's t of n - 1 degrees of freedom
-    (Hesterberg 2015). There is no interval for fewer than MIN_CLUSTERS clusters, and if most resamples have
-    none. If nearly all clusters are alike it is too narrow: see compute_mean_interval.
+    resamples, shape (n, n_sums), to their statistics, NaN for a resample that has none; without it these are
+    means, from the sums of values and the numbers of items. The percentiles are widened for few clusters:
+    tail = Phi(-sqrt(n / (n - 1)) t), with Student's t of n - 1 degrees of freedom (Hesterberg 2015). There is
+    no interval for fewer than MIN_CLUSTERS clusters, and if most resamples have none. If nearly all clusters
+    are alike it is too narrow: see compute_mean_interval.
     """
     if len(sums) < MIN_CLUSTERS:
         return None
@@ -2009,7 +2010,7 @@ class Measure(NamedTuple):
     scale: float = 1  # a mean is this times the mean score: 100 for a percentage
     lowest: float = 0  # possible score of an item, infinite if there is none; a missing one may count 0
     highest: float = 1
-    lower_is_better: bool = False
+    direction: int = 1  # -1 if lower is better
     unit: str = ""
     key: str = ""  # the mean's in the results file, if it differs from `name`
 
@@ -2018,17 +2019,12 @@ class Measure(NamedTuple):
         return self.key or self.name
 
     @property
-    def direction(self) -> int:
-        return -1 if self.lower_is_better else 1
-
-    @property
     def axis(self) -> Interval | None:
         """The lowest and the highest possible mean, in its unit; None if there is no such bound."""
         is_bounded = math.isfinite(self.lowest) and math.isfinite(self.highest)
         return Interval(self.scale * self.lowest, self.scale * self.highest) if is_bounded else None
 
 
-SHARE = Measure("share", "Share")  # The bounds of all shares of items are 0 and 1.
 ItemKey: TypeAlias = tuple[Hashable, ...]  # changes with all of the gold set that an item's scores rest on
 
 
@@ -2065,10 +2061,6 @@ class Table(msgspec.Struct):
     systems: dict[str, Scores] = {}
     item_keys: Sequence[ItemKey] = ()  # if the items are compared with those of an earlier run
 
-    def select(self, rows: Array) -> Table:
-        systems = {name: scores.select(rows) for name, scores in self.systems.items()}
-        return Table(self.items.select(rows), systems)
-
 
 class Mean(NamedTuple):
     """The mean of a measure over the `n` items that have it, in its unit; or a coefficient of `n` items."""
@@ -2085,15 +2077,18 @@ class Mean(NamedTuple):
 NO_MEAN = Mean(None, None, 0)
 
 
-def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dict[str, Mean]:
-    """Return the mean of each measure that the system has, whatever the other systems are."""
+def compute_means(
+    table: Table, system: str, measures: Iterable[Measure], rows: Array | slice = slice(None)
+) -> dict[str, Mean]:
+    """Return the mean of each measure that the system has, over some rows of the table or over all."""
     scores = table.systems[system]
+    items = table.items.select(rows)
     means = {}
     for measure in measures:
-        if measure.name in scores.values:
-            sample = table.items.replace_values(scores.values[measure.name])
-            is_submitted = measure.name not in scores.not_submitted
-            means[measure.name] = compute_mean(sample, measure)._replace(is_submitted=is_submitted)
+        name = measure.name
+        if name in scores.values:
+            mean = compute_mean(items.replace_values(scores.values[name][rows]), measure)
+            means[name] = mean._replace(is_submitted=name not in scores.not_submitted)
     return means
 
 
@@ -2295,11 +2290,10 @@ SUMMARY_CRITERIA = {  # with their titles in reports; the prompt says what score
 LEVEL_SCORES = MappingProxyType({int(level): int(level) for level in RUBRIC_LEVELS})
 
 Schema: TypeAlias = Mapping[str, object]
-STRING_SCHEMA: Schema = msgspec.json.schema(str)
 
 
 class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cached properties
-    """The texts of a request, and how its reply is read: a score of `choices`, or `reply_fields`.
+    """The texts of a request, and how its reply is read: a score of `choices`, or a `reply_type`.
 
     A reply has the scores `score_field` and `parts`, in its `group` if there is one, and then a reason for
     each. Without a `score_field` the overall score is the sum of the parts.
@@ -2318,7 +2312,7 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
     reason_field: str = "rationale"
     parts: tuple[str, ...] = ()
     group: str = ""
-    reply_fields: Mapping[str, Any] = {}
+    reply_type: type[msgspec.Struct] | None = None
 
     @property
     def system_message(self) -> str:
@@ -2339,10 +2333,6 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
     def score_names(self) -> tuple[str, ...]:
         return (*self.parts, self.score_field) if self.score_field else self.parts
 
-    @property
-    def top(self) -> float:
-        return self.total(dict.fromkeys(self.score_names, max(self.choices.values())))
-
     def total(self, scores: Mapping[str, float]) -> float:
         return scores[self.score_field] if self.score_field else sum(scores.values())
 
@@ -2358,20 +2348,17 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
 
     @functools.cached_property
     def schema(self) -> Schema:
-        if self.reply_fields:
-            schemas = map(msgspec.json.schema, self.reply_fields.values())
-            return build_object_schema(dict(zip(self.reply_fields, schemas, strict=True)))
+        if self.reply_type:
+            fields = msgspec.structs.fields(self.reply_type)
+            return build_object_schema({field.name: msgspec.json.schema(field.type) for field in fields})
         values = list(self.choices)
         choice = {**msgspec.json.schema(type(values[0])), "enum": values}
         scores = dict.fromkeys(self.score_names, choice)
+        text = msgspec.json.schema(str)
         if not self.group:
-            return build_object_schema({self.reason_field: STRING_SCHEMA, **scores})
-        reasons = build_object_schema(dict.fromkeys(self.score_names, STRING_SCHEMA))
+            return build_object_schema({self.reason_field: text, **scores})
+        reasons = build_object_schema(dict.fromkeys(self.score_names, text))
         return build_object_schema({self.reason_field: reasons, self.group: build_object_schema(scores)})
-
-    @functools.cached_property
-    def reply_type(self) -> type[msgspec.Struct]:
-        return msgspec.defstruct("WrittenReply", list(self.reply_fields.items()))
 
 
 def build_object_schema(members: Mapping[str, Schema]) -> Schema:
@@ -2468,7 +2455,7 @@ You answer a question from what you know, in one to four sentences. Where you do
         '{"answer": "..."}',
         data=("question",),
         more_tokens=240,
-        reply_fields={"answer": str},
+        reply_type=msgspec.defstruct("Written", [("answer", str)]),
     ),
     "cited_answer": Prompt(
         """\
@@ -2478,7 +2465,7 @@ documents do not tell, set "told" to false, say so in the answer, and name no se
         '{"told": true or false, "answer": "...", "sentences": ["D1.S3", ...]}',
         data=("sources", "question"),
         more_tokens=320,
-        reply_fields={"told": bool, "answer": str, "sentences": list[str]},
+        reply_type=msgspec.defstruct("Written", [("told", bool), ("answer", str), ("sentences", list[str])]),
     ),
     "draft": Prompt(
         """\
@@ -2493,7 +2480,10 @@ last everything. """,
 Write question {number} of {count} on this document, about what stands in part {number} of {count} \
 of it. It {task}.""",
         more_tokens=450,
-        reply_fields={"question": str, "answer": str, "evidence_sentences": list[str], "rubric": list[str]},
+        reply_type=msgspec.defstruct(
+            "Written",
+            [("question", str), ("answer", str), ("evidence_sentences", list[str]), ("rubric", list[str])],
+        ),
     ),
     "criterion": Prompt(  # of the user's own; one with a scale is "scale"
         """\
@@ -2515,31 +2505,27 @@ level that fits best. """,
     ),
 }
 ANSWER_PROMPTS = ("verdict", "fraction", "quality")
-CONTEXT_PROMPTS = {name: f"{name}_with_context" for name in ANSWER_PROMPTS}
 MORE_INSTRUCTIONS = {
     "gold": "The reference is a right answer. ",
     "context": "The context reference is what the answer was to be written from. ",
 }
 
 
-def name_own_prompt(own: OwnCriterion, shown: Iterable[str] = ()) -> str:
-    return "_".join(["scale" if own.levels else "criterion", *shown])
-
-
 def build_prompts() -> dict[str, Prompt]:
-    """Return the base prompts, and variants of them that show a context, the gold answer or both."""
-    variants = [(base, name, ["context"]) for base, name in CONTEXT_PROMPTS.items()]
+    """Return the base prompts, and variants that show what their names end with: "verdict_context"."""
+    variants = [(base, ["context"]) for base in (*ANSWER_PROMPTS, "criterion", "scale")]
     for base in ("criterion", "scale"):
-        for shown in (["gold"], ["context"], ["context", "gold"]):
-            variants.append((base, "_".join([base, *shown]), shown))
+        variants += [(base, ["gold"]), (base, ["context", "gold"])]
     prompts = {**BASE_PROMPTS}
-    for base, name, shown in variants:
+    for base, shown in variants:
         prompt = BASE_PROMPTS[base]
         # An answer is to be faithful to the context if there is one.
         instructions = prompt.instructions.replace("that the reference", "that the context reference")
         instructions += "".join(MORE_INSTRUCTIONS[text] for text in shown)
         data = ("question", *shown, *prompt.data[1:])
-        prompts[name] = msgspec.structs.replace(prompt, instructions=instructions, data=data)
+        prompts["_".join([base, *shown])] = msgspec.structs.replace(
+            prompt, instructions=instructions, data=data
+        )
     return prompts
 
 
@@ -2625,10 +2611,8 @@ def judge_blank(prompt: Prompt) -> Judgement:
 NO_ANSWER = judge_blank(PROMPTS["rubric"])
 
 
-class RequestId(NamedTuple):
-    system: str
-    position: int
-    criterion: str  # or the prompt, if an answer is asked about once
+# System, position, and the criterion, or the prompt if an answer is asked about once.
+RequestId: TypeAlias = tuple[str, int, str]
 
 
 class Request(NamedTuple):
@@ -2644,7 +2628,7 @@ class Request(NamedTuple):
 
     @property
     def id(self) -> RequestId:
-        return RequestId(self.system, self.position, self.criterion or self.prompt)
+        return (self.system, self.position, self.criterion or self.prompt)
 
     @property
     def name(self) -> str:
@@ -2757,7 +2741,7 @@ class Call(NamedTuple):
         if reply.refused:  # whatever else it says
             raise InvalidReply(reply.refused)
         value, source = parse_reply(reply)
-        if self.prompt.reply_fields:
+        if self.prompt.reply_type:
             try:
                 written = msgspec.convert(value, self.prompt.reply_type)
             except msgspec.ValidationError as error:
@@ -2792,7 +2776,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     own: OwnCriterion | None = None  # for all answers, in place of what an item says
     derived: Sequence[str] = ()  # the names of further measures that rest on the judgement
     needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
-    unit: float | None = None  # the judge's score for 1 of the measure, if that differs
+    is_scaled: bool = False  # whether the measure has another scale than the judge's scores
     block: str = ""  # of a split's results file
     # Returns what rows of results say of an answer beside the judgement.
     describe_more: Callable[[Any], dict[str, Any]] = lambda _answer: {}
@@ -2818,7 +2802,11 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         elif isinstance(outcome, Judgement):
             scores = {**outcome.scores, **scores}
         known = {name: scores[name] for name in self.measure_names if name in scores}
-        return known if self.unit is None else {name: score / self.unit for name, score in known.items()}
+        if not self.is_scaled:
+            return known
+        prompt = PROMPTS[self.prompt]
+        top = prompt.total(dict.fromkeys(prompt.score_names, max(prompt.choices.values())))
+        return {name: score / (top / self.measure.highest) for name, score in known.items()}
 
     def format_score(self, score: float) -> str:
         """Return the judge's word for a score, or the score itself if it is a mean between two words."""
@@ -2826,11 +2814,6 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
             if value == score:
                 return str(word)
         return f"{score:.3g}"
-
-    def find_word(self, score: float) -> str:
-        """Return the judge's word that is nearest to a score, of which repeats have the mean."""
-        choices = PROMPTS[self.prompt].choices
-        return str(min(choices, key=lambda word: (abs(choices[word] - score), choices[word])))
 
     def parse_score(self, value: object) -> float:
         """Return the score that a person has given, as a number or the judge's word. Raises ValueError."""
@@ -2855,18 +2838,33 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         return f"{word}{remark}: {outcome.rationale}"
 
 
-def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
-    shown = [name for name in ("context", "gold") if not is_blank(texts.get(name, ""))]
-    name = name_own_prompt(own, shown)
-    if is_blank(texts["answer"]):
-        return judge_blank(PROMPTS[name])
-    return Task(name, {**texts, **own.texts})
+def build_own_criterion(own: OwnCriterion, *, is_of_split: bool) -> Criterion:
+    """Return a criterion of the user's own. It shows what an item has of a context and a gold answer."""
+    base = "scale" if own.levels else "criterion"
 
+    def prepare(answer: Any) -> Case:
+        texts = answer.texts
+        shown = [name for name in ("context", "gold") if not is_blank(texts.get(name, ""))]
+        prompt = "_".join([base, *shown])
+        if is_blank(texts["answer"]):
+            return judge_blank(PROMPTS[prompt])
+        return Task(prompt, {**texts, **own.texts})
 
-def build_own_measure(own: OwnCriterion, name: str, key: str = "") -> Measure:
+    measure = Measure(own.name, own.name)
+    if is_of_split:
+        measure = Measure(f"{own.name}_score", own.name, key=f"avg_{own.name}")
     if own.levels:
-        return Measure(name, own.name, 2, 1, 1, TOP_SCORE, key=key)
-    return Measure(name, own.name, key=key)
+        measure = measure._replace(digits=2, lowest=1, highest=TOP_SCORE)
+    return Criterion(
+        name=own.name,
+        measure=measure,
+        prompt=base,
+        prefix=f"{own.name}: ",
+        own=own,
+        is_scaled=not is_of_split,
+        block=own.name if is_of_split else "",
+        prepare=prepare,
+    )
 
 
 # What --criteria and `criteria=` take: NAME=QUESTION or a file, in Python also the rows of one.
@@ -2982,11 +2980,14 @@ def parse_reply(reply: Reply) -> tuple[object, str]:
     After it there is nothing but a full stop or a fence, and before it closed thoughts, words that end in a
     colon, and a fence, as far as there are any.
     """
-    text = re.sub(BEFORE_REPLY, "", reply.content.strip())
-    with suppress(ValueError, RecursionError):
-        value, stop = REPLY_DECODER.raw_decode(text)
-        if text[stop:].strip() in ("", ".", "```"):
-            return value, text[:stop]
+    content = reply.content.strip().strip("\ufeff")
+    # A prompt may have begun the thoughts, and they may quote JSON and their own end: each end is tried.
+    for start in (0, *[match.end() for match in re.finditer("</think>", content)]):
+        text = re.sub(BEFORE_REPLY, "", content[start:])
+        with suppress(ValueError, RecursionError):
+            _, stop = REPLY_DECODER.raw_decode(text)
+            if text[stop:].strip() in ("", ".", "```"):
+                return json.loads(text[:stop], object_pairs_hook=build_dict, strict=False), text[:stop]
     if reply.cut_off:
         raise InvalidReply("it is cut off")
     what = "it is not one JSON object" if text else "it is empty"
@@ -2999,18 +3000,15 @@ def fold_json(text: str) -> str:
     return re.sub(r"\\[nrt]|[\s\\\"'`\u00b4\u2018-\u201f\uff02\uff07]", "", text).casefold()
 
 
-def reject_repeated_names(members: list[tuple[str, object]]) -> Mapping[str, object]:
+def build_dict(members: list[tuple[str, object]]) -> dict[str, object]:
     if len(members) > len(dict(members)):
         raise InvalidReply("it names a member twice")
     return dict(members)
 
 
-REPLY_DECODER = json.JSONDecoder(object_pairs_hook=reject_repeated_names, strict=False)
-# Thoughts may be opened by the prompt. Words with a number may be the score itself.
-BEFORE_REPLY = (
-    r"(?s)\A(?:(?:<think>(?:(?!<think>).)*?|(?:(?!<think>)[^{])*?)</think>\s*)?"
-    r"(?:[^\d{`]*[:\uff1a][*_\s]*)?(?:```[A-Za-z]*\s*)?"
-)
+REPLY_DECODER = json.JSONDecoder(strict=False)
+# Words with a number may be the score itself.
+BEFORE_REPLY = r"\A\s*(?:[^\d{`]*[:\uff1a][*_\s]*)?(?:```[A-Za-z]*\s*)?"
 
 
 def read_scores(reply: Mapping[str, object], prompt: Prompt) -> Judgement:
@@ -3026,9 +3024,16 @@ def read_scores(reply: Mapping[str, object], prompt: Prompt) -> Judgement:
         scores[name] = score
     reason = reply.get(prompt.reason_field)
     if prompt.group and isinstance(reason, dict):
-        lines = [f"{name}: {text}" for name, text in reason.items() if isinstance(text, str)]
-        reason = "\n".join(lines)
-    return Judgement(prompt.total(scores), reason if isinstance(reason, str) else "", scores)
+        texts = {name: join_texts(text) for name, text in reason.items()}
+        reason = [f"{name}: {text}" for name, text in texts.items() if text is not None]
+    return Judgement(prompt.total(scores), join_texts(reason) or "", scores)
+
+
+def join_texts(value: object) -> str | None:
+    """Return a text, or those of a list with a line each; None for anything else."""
+    if isinstance(value, list):
+        return "\n".join(text for text in value if isinstance(text, str))
+    return value if isinstance(value, str) else None
 
 
 def show_json(value: object) -> str:
@@ -3709,7 +3714,7 @@ class Runner:
 
 def describe_unusable(call: Call, reply: Reply, n_replies: int, reason: str, max_tokens: int) -> Failure:
     """Return the failure of an answer whose replies have no score, of which `reply` is the last one."""
-    what = "usable text" if call.prompt.reply_fields else "score"
+    what = "usable text" if call.prompt.reply_type else "score"
     replies = "the reply" if n_replies == 1 else f"{n_replies} replies"
     if reply.cut_off:
         reason += f" after {max_tokens} tokens: allow more with --max-tokens"
@@ -4243,6 +4248,10 @@ class LinkCell(NamedTuple):
     note: str = ""
 
 
+class Quoted(str):
+    """A text of other people: its language is not known, so that it has an empty `lang` on a page."""
+
+
 Cell: TypeAlias = str | int | State | MeanCell | LinkCell | list[LinkCell]
 Facts: TypeAlias = Mapping[str, str]  # by title; those without text are left out
 
@@ -4263,12 +4272,14 @@ NO_PART = Part("")
 
 
 class Line(NamedTuple):
-    """A line of an entry's list, with badges: texts that a score from 1 to 5 may give a colour."""
+    """A line of an entry's list, with badges: texts that a score from 1 to 5 may give a colour.
+
+    The badge "gold" marks the line.
+    """
 
     name: str
     text: str
     badges: Mapping[str, float | None] = MappingProxyType({})
-    is_marked: bool = False
 
 
 class Card(NamedTuple):
@@ -4570,20 +4581,17 @@ def tag(element: str, *content: str, **attributes: str | int | None) -> Html:
     start = f"<{element}"
     for name, value in attributes.items():
         if value is not None:
-            start += f' {name.rstrip("_").replace("_", "-")}="{escape_html(str(value))}"'
-    inner = "".join(text if isinstance(text, Html) else escape_html(text) for text in content)
+            text = html.escape(remove_invisible(str(value)))
+            start += f' {name.rstrip("_").replace("_", "-")}="{text}"'
+    inner = ""
+    for text in content:
+        inner += text if isinstance(text, Html) else html.escape(remove_invisible(text))
     return Html(f"{start}>{inner}</{element}>")
-
-
-def escape_html(text: str) -> str:
-    return html.escape(remove_invisible(text))
 
 
 def render_html(report: Report) -> str:
     entries = list(map(render_entry, report.entries()))
-    questions = []
-    if entries:
-        questions.append(tag("section", tag("h2", report.entries_title), SEARCH_FORM, *entries))
+    questions = [tag("section", tag("h2", report.entries_title), SEARCH_FORM, *entries)] if entries else []
     # Only a student's report has a part in the place "first" (how to appeal): answers come before the tables.
     first = render_parts(report, "first")
     tables = [*render_parts(report, ""), *render_parts(report, "folded")]
@@ -4608,8 +4616,8 @@ def render_html(report: Report) -> str:
 """
 
 
-def render_facts(facts: Facts) -> list[Html]:
-    rows = [tag("div", tag("dt", title), tag("dd", fact)) for title, fact in facts.items() if fact]
+def render_facts(facts: Facts, lang: str | None = None) -> list[Html]:
+    rows = [tag("div", tag("dt", title), tag("dd", fact, lang=lang)) for title, fact in facts.items() if fact]
     return [tag("dl", *rows)] if rows else []
 
 
@@ -4653,6 +4661,8 @@ def render_cell(cell: Cell) -> list[str]:
     if isinstance(cell, LinkCell):
         link = tag("a", cell.text, href=cell.href) if cell.href else cell.text
         return [link, f": {cell.note}" if cell.note else ""]
+    if isinstance(cell, Quoted):
+        return [tag("span", cell, lang="")]
     if not isinstance(cell, MeanCell):
         return [format_cell(cell)]
     number, _, interval = format_interval(cell).partition(" ")
@@ -4680,7 +4690,7 @@ def render_entry(entry: Entry) -> Html:
     """Return an entry to open. Its ID is inside, since a browser opens what a link leads into."""
     is_only = len(entry.cards) == 1  # whose verdict is in the heading alone
     verdicts: list[str] = []
-    cards = [tag("section", tag("h4", "Gold answer"), tag("p", entry.gold), class_="card")]
+    cards = [tag("section", tag("h4", "Gold answer"), tag("p", entry.gold, lang=""), class_="card")]
     for card in entry.cards:
         verdict = ", ".join(filter(None, [card.verdict, *card.marks]))
         name: list[str] = [card.system]
@@ -4688,25 +4698,25 @@ def render_entry(entry: Entry) -> Html:
             verdicts += [" ", render_badge(verdict if is_only else f"{card.system} {verdict}", card.score)]
             name += [] if is_only else [" ", render_badge(verdict, card.score)]
         facts = {"Reason": card.reason, "Failure": card.failure, **card.facts}
-        content = [tag("h4", *name), tag("p", card.text), *render_facts(facts)]
+        content = [tag("h4", *name), tag("p", card.text, lang=""), *render_facts(facts, lang="")]
         cards.append(tag("section", *content, class_="card"))
-    link = tag("a", f"#{entry.id}", href=f"#{quote(remove_invisible(entry.id))}")
+    href = f"#{quote(remove_invisible(entry.id))}"
+    link = tag("a", f"#{entry.id}", href=href, aria_label=f"Link to {entry.id}")
     content = [tag("p", f"{entry.details} ", link, class_="about"), tag("div", *cards, class_="cards")]
     for title, lines in entry.lists.items():
-        content += [tag("h4", title), tag("ul", *map(render_line, lines), class_="list")]
-    heading = [*verdicts, " ", tag("h3", tag("b", entry.id), " ", entry.title)]
+        items = []
+        for line in lines:
+            texts: list[str] = [tag("b", line.name), " "] if line.name else []
+            texts.append(tag("span", line.text, lang=""))
+            for text, score in line.badges.items():
+                texts += [" ", render_badge(text, score)]
+            items.append(tag("li", *texts, class_="marked" if "gold" in line.badges else None))
+        content += [tag("h4", title), tag("ul", *items, class_="list")]
+    heading = [*verdicts, " ", tag("h3", tag("b", entry.id), " ", tag("span", entry.title, lang=""))]
     if is_only:
-        heading.append(tag("span", cut_text(entry.cards[0].reason), class_="reason"))
+        heading.append(tag("span", cut_text(entry.cards[0].reason), class_="reason", lang=""))
     article = tag("article", *content, id=entry.id)
     return tag("details", tag("summary", *heading), article, class_="question")
-
-
-def render_line(line: Line) -> Html:
-    content: list[str] = [tag("b", line.name), " "] if line.name else []
-    content.append(line.text)
-    for text, score in line.badges.items():
-        content += [" ", render_badge(text, score)]
-    return tag("li", *content, class_="marked" if line.is_marked else None)
 
 
 def render_badge(text: str, score: float | None) -> Html:
@@ -4718,7 +4728,6 @@ RENDERERS: Mapping[str, Callable[[Report], str]] = {  # by format, with which it
     "csv": lambda report: render_csv(report.header, report.rows()),
     "html": render_html,
 }
-REPORT_FORMATS = tuple(RENDERERS)
 
 PAGE_STYLE = """
 :root { color-scheme: light dark; --ink: light-dark(#1b1f24, #e6e8eb); --paper: light-dark(#fff, #15181c);
@@ -4886,7 +4895,7 @@ def print_saved(files: Sequence[OutputFile], title: str, console: Console) -> No
     if results:
         text = escape_console(f"{title} saved to: {shorten_names(results)}")
         console.print(render_title(text).rstrip("\n"))
-    if len(reports) > len(REPORT_FORMATS):
+    if len(reports) > len(RENDERERS):
         with suppress(ValueError):  # on several drives
             reports = [Path(os.path.commonpath(reports)).as_posix() + "/"]
     if reports:
@@ -5094,7 +5103,7 @@ def judge_system(study: Study[A], system: System[A], outcomes: Outcomes, *, expe
         was_asked = False
         for position, case in list_cases(study, system, criterion):
             if isinstance(case, Task):
-                case = outcomes.get(RequestId(system.title, position, criterion.name), NOT_JUDGED)
+                case = outcomes.get((system.title, position, criterion.name), NOT_JUDGED)
             was_asked |= case.asked
             decision = study.decisions.get((system.title, answers[position].id, criterion.name))
             counted[position] = msgspec.structs.replace(decision, judged=case) if decision else case
@@ -5181,9 +5190,8 @@ def measure_slices(
         for row, value in enumerate(values):
             rows[value].append(row)
         for value in sorted(value for value in rows if value and len(rows[value]) >= study.min_slice):
-            part = table.select(np.array(rows[value]))
             for system in systems:
-                means = compute_means(part, system.name, study.measures)
+                means = compute_means(table, system.name, study.measures, np.array(rows[value]))
                 if any(mean.n for mean in means.values()):
                     slices[system.name][facet][cut_text(value)] = means
     return slices
@@ -5276,7 +5284,7 @@ def check_means(
             checks.append(Check(f"{threshold.name}: {what}", is_worse=False))
         for title, value in submitted.items():
             if value is not None and measure.direction * (value - threshold.value) < -1e-9:
-                side = "above" if measure.lower_is_better else "below"
+                side = "above" if measure.direction < 0 else "below"
                 shown = f"{measure.title} {format_number(value, measure.digits + 1)}"
                 line = f"{title}: {shown} is {side} {threshold.value:g}"
                 checks.append(Check(line, is_worse=True))
@@ -5476,7 +5484,7 @@ class Options:
 
     epilog: ClassVar[str] = ""  # at the end of the help
     report: Sequence[str] = option(
-        (), "write these reports as well", nargs="+", choices=REPORT_FORMATS, metavar="FORMAT"
+        (), "write these reports as well", nargs="+", choices=RENDERERS, metavar="FORMAT"
     )
     quiet: bool = option(False, "print nothing on stderr unless something is wrong")
 
@@ -6525,8 +6533,11 @@ def read_gold(options: SplitOptions, problems: Problems) -> Split:
     """Read the gold side of a split, with all criteria and measures that the options name."""
     built_in = [BUILT_IN_CRITERIA[name] for name in BUILT_IN_CRITERIA if name in options.criteria]
     others = [value for value in options.criteria if value not in list(BUILT_IN_CRITERIA)]
-    own = read_own_criteria(others, options.root, collect_taken_names().union(options.functions), problems)
-    beside = [*built_in, *map(build_own_criterion, own)]
+    own: list[OwnCriterion] = []
+    if others:
+        taken = collect_taken_names().union(options.functions)
+        own = read_own_criteria(others, options.root, taken, problems)
+    beside = [*built_in, *[build_own_criterion(row, is_of_split=True) for row in own]]
     blocks = {**SPLIT_BLOCKS, **{criterion.block: [criterion.measure] for criterion in beside}}
     if options.functions:
         blocks["measures"] = [build_function_measure(name) for name in options.functions]
@@ -6551,7 +6562,7 @@ def check_system_names(split: Split, submissions: Sequence[Submission], options:
 
 def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
     """Return the forms of report that are named or that an earlier run has left: none stays out of date."""
-    return sorted({*named, *(form for form in REPORT_FORMATS if os.path.isfile(f"{stem}.{form}"))})
+    return sorted({*named, *(form for form in RENDERERS if os.path.isfile(f"{stem}.{form}"))})
 
 
 # -- Measures; the name of one is also the field that has its score in the rows of the results file
@@ -6795,8 +6806,12 @@ def describe_answer(answer: SplitAnswer) -> dict[str, Any]:
 
 def describe_support(answer: SplitAnswer) -> dict[str, Any]:
     scored = answer.find_decision(SUPPORT) or answer.find_judgement(SUPPORT)
+    word = None
+    if scored:  # Repeats may have a mean between two words.
+        choices = PROMPTS["support"].choices
+        word = min(choices, key=lambda word: (abs(choices[word] - scored.score), choices[word]))
     return {
-        "support": SUPPORT.find_word(scored.score) if scored else None,
+        "support": word,
         "cited_doc_id": find_cited_document(answer),
         "pred_sentences": answer.cited,
     }
@@ -6823,18 +6838,6 @@ SUPPORT = Criterion(
     needs_citations=True,
 )
 BUILT_IN_CRITERIA = {"support": SUPPORT}
-
-
-def build_own_criterion(own: OwnCriterion) -> Criterion:
-    return Criterion(
-        name=own.name,
-        measure=build_own_measure(own, f"{own.name}_score", f"avg_{own.name}"),
-        prompt=name_own_prompt(own),
-        prefix=f"{own.name}: ",
-        own=own,
-        prepare=lambda answer: prepare_own(own, answer.texts),
-        block=own.name,
-    )
 
 
 def collect_taken_names() -> set[str]:
@@ -7655,7 +7658,7 @@ def build_question_part(gradebook: Gradebook) -> Part:
             continue
         others = (totals[is_known] - own) / (counts[is_known] - 1)
         correlation = compute_correlation(own, others)
-        cells: list[Cell] = [question.question_id, question.question, len(own)]
+        cells: list[Cell] = [question.question_id, Quoted(question.question), len(own)]
         cells.append(MeanCell(float(own.mean()), None, 2, ANSWER_MEASURE.axis))
         cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
         cells.append(MeanCell(correlation, None, 2, Interval(-1, 1)))
@@ -8069,13 +8072,12 @@ def list_document_lines(
     is_long = sum(map(len, document.sentences.values())) > DOCUMENT_CHARS
     lines: list[Line] = []
     for name, text in document.sentences.items():
-        is_gold = name in question.evidence_sentences
-        badges: dict[str, float | None] = {"gold": None} if is_gold else {}
+        badges: dict[str, float | None] = {"gold": None} if name in question.evidence_sentences else {}
         for system, answer in answers.items():
             if name in answer.prediction.evidence_sentences:
                 badges[f"cited by {system}"] = None
         if badges or not is_long:
-            lines.append(Line(name, text, badges, is_marked=is_gold))
+            lines.append(Line(name, text, badges))
     n_hidden = len(document.sentences) - len(lines)
     if n_hidden:
         lines.append(Line("", f"… {n_hidden} more"))
@@ -8241,8 +8243,7 @@ METHODS: Mapping[str, Method] = {
 FAITHFULNESS = "verifier_faithfulness"
 OPTIONAL_MEASURES = [Measure(name, name) for name in ("context_recall", "context_precision", FAITHFULNESS)]
 OPTIONAL_MEASURES += [
-    Measure(name, name, 1, highest=math.inf, lower_is_better=True, unit=unit)
-    for name, unit in AMOUNTS.items()
+    Measure(name, name, 1, highest=math.inf, direction=-1, unit=unit) for name, unit in AMOUNTS.items()
 ]
 
 
@@ -8585,11 +8586,9 @@ def choose_criteria(options: AnswerOptions, problems: Problems) -> tuple[Criteri
     optional = [measure.name for measure in OPTIONAL_MEASURES]
     taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS, *optional}
     check_measure_names(options.functions, taken)
-    criteria = [protocol] if judged else []
-    for own in read_own_criteria(options.criteria, "", taken.union(options.functions), problems):
-        measure = build_own_measure(own, own.name)
-        criteria.append(msgspec.structs.replace(build_own_criterion(own), measure=measure, unit=1.0))
-    return protocol, criteria
+    own = read_own_criteria(options.criteria, "", taken.union(options.functions), problems)
+    built = [build_own_criterion(row, is_of_split=False) for row in own]
+    return protocol, [*([protocol] if judged else []), *built]
 
 
 def build_protocol(name: str, options: AnswerOptions) -> Criterion:
@@ -8605,17 +8604,16 @@ def build_protocol(name: str, options: AnswerOptions) -> Criterion:
         if name == "hybrid" and not HYBRID_REJECTS <= answer.similarity < HYBRID_ACCEPTS:
             is_right = int(answer.similarity >= HYBRID_ACCEPTS)
             return Judgement(is_right, f"Similarity {answer.similarity:.2f}.", is_certain=True)
-        name_shown = CONTEXT_PROMPTS[options.protocol] if answer.has_context else options.protocol
-        return Task(name_shown, answer.texts)
+        variant = f"{options.protocol}_context" if answer.has_context else options.protocol
+        return Task(variant, answer.texts)
 
-    measure = Measure(name, name)
     return Criterion(
         name=name,
-        measure=measure,
+        measure=Measure(name, name),
         prompt=options.protocol,
         derived=prompt.parts,
         prepare=prepare,
-        unit=prompt.top / measure.highest,
+        is_scaled=True,
     )
 
 
@@ -9782,7 +9780,7 @@ def compare_with(
         widths[f"{rate}_within_1"] = 1
     for name, width in widths.items():
         is_near = (abs(gaps) <= width + 1e-9).astype(float)
-        row[name] = compute_mean(make_sample(is_near.tolist(), clusters), SHARE)
+        row[name] = compute_mean(make_sample(is_near.tolist(), clusters), Measure("share", "Share"))
     return {**row, "kappa": measure_ratings(rated, LEVELS[kind][0])}
 
 
@@ -10240,7 +10238,7 @@ def build_summary_study(systems: Sequence[ItemSystem]) -> Study[ItemAnswer]:
         prompt="summary",
         derived=prompt.parts,
         prepare=prepare,
-        unit=prompt.top / TOTAL_MEASURE.highest,
+        is_scaled=True,
     )
     return Study(
         systems=systems,
@@ -10323,7 +10321,7 @@ def measure_spread(column: Sequence[float | None], clusters: Clusters = None) ->
     values = [value for value in column if value is not None]
     spread: Spread = {**summarize_values(values)}
     sample = make_sample(np.array(column, np.float64), clusters)  # None becomes NaN: left out
-    interval = bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
+    interval = bootstrap_statistic(sample.sum_clusters())
     low, high = interval or (None, None)
     spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"]}
     spread |= {"ci_95_lower": low, "ci_95_upper": high}
@@ -10523,7 +10521,7 @@ def generate_predictions(options: GenerateOptions, console: Console) -> int:
     if options.dry_run:
         return print_plan(assignment, console)
     with ask_model(assignment, console) as (outcomes, session):
-        replies = [outcomes.get(RequestId(system, position, prompt)) for position in range(len(asked))]
+        replies = [outcomes.get((system, position, prompt)) for position in range(len(asked))]
         rows, failures = collect_predictions(asked, replies, options, session)
         content = rows if is_split(options.split) else list(rows.values())
         output = OutputFile(path, functools.partial(render_results, content))

@@ -427,6 +427,16 @@ def test_a_printed_page_is_short(project: Project, open_page: OpenPage) -> None:
     assert 2 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 6
 
 
+def test_texts_of_other_people_have_no_language(four: Project, open_page: OpenPage) -> None:
+    four.run(*JUDGE_BOTH)
+    page = open_page()
+    entry = open_question(page)
+    assert entry.get_by_role("link", name="Link to q001", exact=True).inner_text() == "#q001"
+    texts = entry.locator('[lang=""]').all_inner_texts()
+    expected = {"What is d1?", "It is d1.", "Worth 1.", "The answer of simple to 1.", "The lamp burned oil."}
+    assert expected <= set(texts), texts
+
+
 def test_axe_finds_no_violation(four: Project, open_page: OpenPage) -> None:
     for folder in ("one", "two"):
         four.submission(folder, simple={}, strong={})
