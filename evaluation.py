@@ -67,7 +67,6 @@ import base64
 import csv
 import difflib
 import errno
-import functools
 import gc
 import glob
 import hashlib
@@ -92,6 +91,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from fnmatch import fnmatch
+from functools import cache, cached_property, lru_cache, partial
 from importlib import import_module
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -129,6 +129,7 @@ try:
     import msgspec
     import numpy as np
     import numpy.typing as npt
+    from msgspec.structs import replace
 except ImportError as error:
     if __name__ != "__main__":
         raise
@@ -154,6 +155,7 @@ __all__ = [
 ]
 
 flatten = itertools.chain.from_iterable
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
 F = TypeVar("F", float, "Array")
@@ -1038,7 +1040,7 @@ def find_repeated(names: Iterable[str]) -> list[str]:
 # -- Tables: CSV, or JSON with a list of objects, an object per line, or an object with one list of objects
 
 Columns: TypeAlias = Mapping[str, str]  # field -> its column, or the path to it
-NO_COLUMNS: Columns = MappingProxyType({})
+NO_COLUMNS: Columns = NOTHING
 
 
 def list_item_rows(
@@ -1112,12 +1114,12 @@ def check_columns(rows: Sequence[JsonRow], columns: Columns, problems: Problems)
             problems.append(Problem(rows[0].file, f"--columns {field}={path}: found {found}"))
 
 
-@functools.lru_cache(maxsize=1_000)
+@lru_cache(maxsize=1_000)
 def fold_name(name: str) -> str:
     return re.sub(r"[\s_-]+", "", name).casefold()
 
 
-@functools.cache
+@cache
 def index_names(kind: type[Record]) -> dict[str, str]:
     """Return the field of a record by each folded name that its column may have."""
     names = {field: [field] for field in kind.__struct_encode_fields__ if field != "extra"} | kind.aliases
@@ -1496,7 +1498,7 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
     return normalizer(predicted) in [normalizer(text) for text in accepted]
 
 
-@functools.lru_cache(maxsize=64)  # several methods normalize the same answer one after the other
+@lru_cache(maxsize=64)  # several methods normalize the same answer one after the other
 def normalize_text(text: str) -> str:
     """Return text in lower case without punctuation, articles and needless white space."""
     text = fold_signs(text).lower()
@@ -1511,7 +1513,7 @@ def fold_signs(text: str) -> str:
     return visible if visible.isascii() else "".join(map(fold_sign, unicodedata.normalize("NFC", visible)))
 
 
-@functools.cache
+@cache
 def fold_sign(sign: str) -> str:
     if "\uff01" <= sign <= "\uff5e":
         return chr(ord(sign) - 0xFEE0)  # full-width forms are in the order of ASCII
@@ -1800,7 +1802,7 @@ def bootstrap_statistic(
     return round_interval(low, high)
 
 
-@functools.lru_cache(maxsize=8)
+@lru_cache(maxsize=8)
 def resample_clusters(n_clusters: int) -> Array:
     """Return how often each resample (a row) has each cluster. Many clusters get fewer resamples."""
     resamples = min(RESAMPLES, MAX_RESAMPLED_CELLS // n_clusters)
@@ -1815,7 +1817,7 @@ def round_interval(low: float, high: float) -> Interval:
     return Interval(round(float(low), 12) + 0.0, round(float(high), 12) + 0.0)
 
 
-@functools.lru_cache(maxsize=1_000)
+@lru_cache(maxsize=1_000)
 def compute_t_quantile(p: float, df: float) -> float:
     """Return the p-quantile of Student's t distribution with `df` degrees of freedom, 0 < p < 1.
 
@@ -1885,7 +1887,7 @@ def compute_p_values(
     return p, p_adjusted
 
 
-@functools.lru_cache(maxsize=2)
+@lru_cache(maxsize=2)
 def draw_flips(n_clusters: int) -> Array:
     """Return sign flips of clusters, each a row of packed bits: all, or none flipped and random ones."""
     if n_clusters < RESAMPLES.bit_length():
@@ -2051,7 +2053,7 @@ class Scores(msgspec.Struct):
 
     def select(self, rows: Array) -> Scores:
         values = {measure: column[rows] for measure, column in self.values.items()}
-        return msgspec.structs.replace(self, values=values)
+        return replace(self, values=values)
 
 
 class Table(msgspec.Struct):
@@ -2114,7 +2116,7 @@ def measure_coefficient(
     With a `correction`, as that of `compute_coefficients`, the order of the raters does not matter.
     """
     tables, values = count_pairs(ratings, clusters, both_orders=correction is not None)
-    compute = functools.partial(compute_coefficients, values=values, level=level, correction=correction or 0)
+    compute = partial(compute_coefficients, values=values, level=level, correction=correction or 0)
     value = float(compute(tables.sum(axis=0)[np.newaxis])[0])
     interval = bootstrap_statistic(tables, compute)
     reason = None
@@ -2346,7 +2348,7 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
                 return score
         return None
 
-    @functools.cached_property
+    @cached_property
     def schema(self) -> Schema:
         if self.reply_type:
             fields = msgspec.structs.fields(self.reply_type)
@@ -2523,9 +2525,7 @@ def build_prompts() -> dict[str, Prompt]:
         instructions = prompt.instructions.replace("that the reference", "that the context reference")
         instructions += "".join(MORE_INSTRUCTIONS[text] for text in shown)
         data = ("question", *shown, *prompt.data[1:])
-        prompts["_".join([base, *shown])] = msgspec.structs.replace(
-            prompt, instructions=instructions, data=data
-        )
+        prompts["_".join([base, *shown])] = replace(prompt, instructions=instructions, data=data)
     return prompts
 
 
@@ -2664,7 +2664,7 @@ def collect_outcomes(answered: Iterable[tuple[Request, Outcome]]) -> Outcomes:
         for name in judgements[0].scores:
             scores[name] = average([judgement.scores[name] for judgement in judgements])
         nearest = min(judgements, key=lambda judgement: abs(judgement.score - score))  # has the reason
-        mean = msgspec.structs.replace(nearest, score=score, scores=scores, repeats=judgements)
+        mean = replace(nearest, score=score, scores=scores, repeats=judgements)
         means[request_id] = mean
     return {**means, **failures}
 
@@ -3406,7 +3406,7 @@ class ServiceError(Exception):
         self,
         text: str,  # of the response
         status: int | None = None,
-        headers: Headers = MappingProxyType({}),
+        headers: Headers = NOTHING,
         is_lost: bool = False,  # whether the call was sent, and its reply may have to be paid for
         is_timeout: bool = False,
         advice: str = "",
@@ -4279,7 +4279,7 @@ class Line(NamedTuple):
 
     name: str
     text: str
-    badges: Mapping[str, float | None] = MappingProxyType({})
+    badges: Mapping[str, float | None] = NOTHING
 
 
 class Card(NamedTuple):
@@ -4303,7 +4303,7 @@ class Entry(NamedTuple):
     gold: str
     cards: Sequence[Card]
     details: str = ""
-    lists: Mapping[str, Sequence[Line]] = MappingProxyType({})  # by title
+    lists: Mapping[str, Sequence[Line]] = NOTHING  # by title
 
 
 class Report(NamedTuple):
@@ -4315,7 +4315,7 @@ class Report(NamedTuple):
     header: Sequence[str] = ()
     rows: Callable[[], Iterable[Sequence[object]]] = list
     entries_title: str = "Questions"
-    facts: Facts = MappingProxyType({})  # at the top of a page: what was graded, and by what
+    facts: Facts = NOTHING  # at the top of a page: what was graded, and by what
 
 
 def name_for_file(model: str) -> str:
@@ -4324,7 +4324,7 @@ def name_for_file(model: str) -> str:
 
 def list_report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterator[OutputFile]:
     for form in dict.fromkeys(forms):
-        yield OutputFile(f"{stem}.{form}", functools.partial(RENDERERS[form], report), is_report=True)
+        yield OutputFile(f"{stem}.{form}", partial(RENDERERS[form], report), is_report=True)
 
 
 # -- Tables and lines that several commands report
@@ -5088,9 +5088,7 @@ def grade_group(
         origins = table.systems[system.name].origins
         lines = [origins[row.measure.name].describe(row.measure.title) for row in system.judged if origins]
         means = compute_means(table, system.name, study.measures)
-        graded.append(
-            msgspec.structs.replace(system, provenance=lines, means=means, slices=slices[system.name])
-        )
+        graded.append(replace(system, provenance=lines, means=means, slices=slices[system.name]))
     return GradedGroup(graded, table, places, compare_systems(table, study.compared))
 
 
@@ -5106,7 +5104,7 @@ def judge_system(study: Study[A], system: System[A], outcomes: Outcomes, *, expe
                 case = outcomes.get((system.title, position, criterion.name), NOT_JUDGED)
             was_asked |= case.asked
             decision = study.decisions.get((system.title, answers[position].id, criterion.name))
-            counted[position] = msgspec.structs.replace(decision, judged=case) if decision else case
+            counted[position] = replace(decision, judged=case) if decision else case
         is_decided = any(isinstance(outcome, Decision) for outcome in counted.values())
         if expects_model and (was_asked or is_decided or not counted):
             judged.append(criterion)
@@ -5121,8 +5119,8 @@ def judge_system(study: Study[A], system: System[A], outcomes: Outcomes, *, expe
     if judged:
         for position, answer in enumerate(answers):
             if answer.outcomes:
-                answers[position] = msgspec.structs.replace(answer, flags=answer.find_flags())
-    return msgspec.structs.replace(system, answers=answers, judged=judged)
+                answers[position] = replace(answer, flags=answer.find_flags())
+    return replace(system, answers=answers, judged=judged)
 
 
 def add_outcome(answer: A, criterion: Criterion, outcome: Outcome | Decision, *, has_score: bool) -> A:
@@ -5131,7 +5129,7 @@ def add_outcome(answer: A, criterion: Criterion, outcome: Outcome | Decision, *,
         scores = {**scores, **criterion.score_outcome(outcome)}
         scores |= criterion.derive(answer, outcome.score)
     outcomes = {**answer.outcomes, criterion.name: outcome}
-    return msgspec.structs.replace(answer, scores=scores, outcomes=outcomes)
+    return replace(answer, scores=scores, outcomes=outcomes)
 
 
 def build_table(systems: Iterable[System[A]]) -> tuple[Table, dict[str, Array]]:
@@ -5447,7 +5445,7 @@ def parse_form(pattern: str, form: str, text: str) -> str:
     return text
 
 
-parse_text = functools.partial(parse_form, r"(?s:.*\S.*)", "a name")  # "" is a variable that the shell lacks
+parse_text = partial(parse_form, r"(?s:.*\S.*)", "a name")  # "" is a variable that the shell lacks
 
 
 def parse_name(text: str) -> str:
@@ -5466,16 +5464,16 @@ def parse_number(kind: type[int | float], lowest: float, highest: float, text: s
     raise argparse.ArgumentTypeError(f"expected {what} from {lowest:,} to {highest:,}, got {text[:20]!r}")
 
 
-parse_positive = functools.partial(parse_number, int, 1, 10**9)
-parse_amount = functools.partial(parse_number, float, 0, 10**6)
-parse_similarity = functools.partial(parse_number, float, 0, 1)
+parse_positive = partial(parse_number, int, 1, 10**9)
+parse_amount = partial(parse_number, float, 0, 10**6)
+parse_similarity = partial(parse_number, float, 0, 1)
 
 
 VALUE_TYPES = {  # by the metavar of an option; others are texts
     "N": parse_positive,
     "NAME": parse_name,
     "DOLLARS": parse_amount,
-    "SECONDS": functools.partial(parse_number, float, 0.001, 10**6),
+    "SECONDS": partial(parse_number, float, 0.001, 10**6),
 }
 
 
@@ -5535,7 +5533,7 @@ class JudgeOptions(Options):
     workers: int = option(
         8,
         f"calls at a time, at most {MAX_WORKERS} (default: 8)",
-        type=functools.partial(parse_number, int, 1, MAX_WORKERS),
+        type=partial(parse_number, int, 1, MAX_WORKERS),
         metavar="N",
     )
     rpm: int | None = option(None, "requests per minute (default: learned)", metavar="N")
@@ -5546,7 +5544,7 @@ class JudgeOptions(Options):
     repeats: int = option(
         1,
         f"ask N times, at most {MAX_REPEATS}, and use the mean (default: 1)",
-        type=functools.partial(parse_number, int, 1, MAX_REPEATS),
+        type=partial(parse_number, int, 1, MAX_REPEATS),
         metavar="N",
     )
     journal_only: bool = False  # whether nothing is sent even if there is a key
@@ -5610,7 +5608,7 @@ class Split(NamedTuple):
     root: str = ""
     out: str = ""  # the folder of the results
     criteria: Sequence[Criterion] = ()
-    blocks: Mapping[str, Sequence[Measure]] = MappingProxyType({})  # the measures, by block of the results
+    blocks: Mapping[str, Sequence[Measure]] = NOTHING  # the measures, by block of the results
 
     @property
     def measures(self) -> list[Measure]:
@@ -5987,7 +5985,7 @@ def parse_predictions(
     known = {question.question_id for question in split.questions}
     faults: dict[str, Problems] = defaultdict(list)  # of each field; of whole predictions by ""
     try:
-        parsed = parse_members(Prediction, file, known, functools.partial(parse_prediction, faults))
+        parsed = parse_members(Prediction, file, known, partial(parse_prediction, faults))
     except JSON_ERRORS as error:
         problem = describe_fault(error, JsonRow(file.name, None))
         if file.text.lstrip().startswith("["):
@@ -6132,7 +6130,7 @@ def match_forms(names: Iterable[str], known: Iterable[str], fold: Callable[[str]
     return matches
 
 
-@functools.lru_cache(100_000)
+@lru_cache(100_000)
 def fold_id(name: str) -> str:
     """Return an ID without prefix, letters and zeros before its number: "1" for "bikes_S1" and "Q-001"."""
     words = re.findall(r"[^\W_]+", name.casefold())
@@ -6288,7 +6286,7 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     out: str | None = option(
         None, "write results, pages and grades into this folder (default: this one)", metavar="DIR"
     )
-    functions: Mapping[str, OwnMeasure] = MappingProxyType({})
+    functions: Mapping[str, OwnMeasure] = NOTHING
 
     @property
     def journal_file(self) -> str:
@@ -6344,7 +6342,7 @@ def grade_split(options: SplitOptions, console: Console) -> int:
     console.warn(*list_data_warnings(inputs.submissions), *shorten_problems(inputs.problems))
     if options.label_sheet and not options.dry_run:
         return write_label_sheet(inputs, options.label_sheet, console)
-    assignment = Assignment(functools.partial(list_requests, inputs.study), options)
+    assignment = Assignment(partial(list_requests, inputs.study), options)
     if options.dry_run:
         return print_plan(assignment, console, is_complete=inputs.is_complete)
     scored = score_retrieval_and_citations(inputs)
@@ -6403,10 +6401,10 @@ def score_retrieval_and_citations(inputs: SplitInputs) -> SplitInputs:
         answers = []
         for answer in system.answers:
             scores = score_prediction(answer.question, answer.prediction)
-            answers.append(msgspec.structs.replace(answer, scores=scores))
+            answers.append(replace(answer, scores=scores))
         add_function_scores(system.title, answers, inputs.options.functions)
-        systems.append(msgspec.structs.replace(system, answers=answers))
-    return inputs._replace(study=msgspec.structs.replace(inputs.study, systems=systems))
+        systems.append(replace(system, answers=answers))
+    return inputs._replace(study=replace(inputs.study, systems=systems))
 
 
 def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session) -> GradedSplit:
@@ -6416,7 +6414,7 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
         text = f"decisions count beside a judge only: set {API_KEY}, or leave them out with --overrides none"
         raise InputError([Problem(inputs.people.files[0].file, text)])
     if not session.model:
-        study = msgspec.structs.replace(study, asked=())
+        study = replace(study, asked=())
     submissions = []
     changes_since: dict[str, Changes] = {}
     for submission in inputs.submissions:
@@ -6426,7 +6424,7 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
         changes_since |= find_changes(study, group, inputs.runs)
     graded = list(flatten(row.systems for row in submissions))
     if not any(RUBRIC in system.judged for system in graded):
-        session = msgspec.structs.replace(session, model="")
+        session = replace(session, model="")
     checks = check_means(inputs.options, {row.title: row.means for row in graded}, study.measures)
     checks += flatten(since.checks for since in changes_since.values())
     for name in inputs.runs:
@@ -6445,7 +6443,7 @@ def list_split_files(
         folder = join_folder(split.out, submission.output_folder)
         path = join_folder(folder, RESULTS_FILE.format(split=split.name))
         document = build_split_document(graded, submission)
-        yield OutputFile(path, functools.partial(render_results, document), is_report=bool(gradebook))
+        yield OutputFile(path, partial(render_results, document), is_report=bool(gradebook))
         stem = path.removesuffix(".json")
         report_forms = list_report_forms(stem, named)
         if report_forms:
@@ -7086,7 +7084,7 @@ OwnedAnswer: TypeAlias = tuple[str, SplitAnswer]  # with the title of its system
 class People(NamedTuple):
     """What people have decided."""
 
-    overrides: Mapping[DecisionKey, Decision] = MappingProxyType({})
+    overrides: Mapping[DecisionKey, Decision] = NOTHING
     files: Sequence[InputFile] = ()
     rejected: Sequence[str] = ()  # rows that do not count: where, and why
 
@@ -7195,7 +7193,7 @@ def find_named(name: str, answers: Sequence[OwnedAnswer]) -> list[OwnedAnswer]:
     return named
 
 
-@functools.lru_cache(maxsize=1_000)
+@lru_cache(maxsize=1_000)
 def fold_cell(name: str) -> str:
     """Return a name without what a spreadsheet, a file system or a person may change unseen."""
     text = re.sub(f"'(?={SIGN})", "", unicodedata.normalize("NFC", remove_invisible(name)).strip())
@@ -7295,9 +7293,9 @@ def list_class_files(graded: GradedSplit, gradebook: Gradebook, leaderboard: Rep
     has_pages = "html" in list_report_forms(board, graded.inputs.options.report)
     pages = ["html"] if has_pages else []  # The board links to each page.
     path = join_folder(split.out, GRADES_FILE.format(split=split.name))
-    yield OutputFile(path, functools.partial(render_grades, gradebook, has_pages=has_pages))
+    yield OutputFile(path, partial(render_grades, gradebook, has_pages=has_pages))
     path = join_folder(split.out, HISTORY_FILE.format(split=split.name))
-    yield OutputFile(path, functools.partial(render_history, gradebook), is_report=True)
+    yield OutputFile(path, partial(render_history, gradebook), is_report=True)
     report = add_gate(leaderboard, graded.checks)
     for file in list_report_files(report, board, ["md", *pages]):
         yield file._replace(is_report=False)
@@ -8191,7 +8189,7 @@ def find_kiwi(answers: Iterable[ItemAnswer]) -> tuple[bool, Any]:
     return False, None
 
 
-load_analyzer = functools.cache(lambda kiwi: kiwi.Kiwi())
+load_analyzer = cache(lambda kiwi: kiwi.Kiwi())
 
 
 def describe_tokens(answers: Iterable[ItemAnswer]) -> str:
@@ -8223,7 +8221,7 @@ METHODS: Mapping[str, Method] = {
     "keyword": Method(
         "1 if it contains a keyword or, without keywords, a gold answer", score_keyword, decides=True
     ),
-    "keyword_legacy": Method("as keyword, but 0.5 for a miss", functools.partial(score_keyword, miss=0.5)),
+    "keyword_legacy": Method("as keyword, but 0.5 for a miss", partial(score_keyword, miss=0.5)),
     "f1": Method("F1 of the words and those of the best gold answer, as in SQuAD", score_f1),
     "bleu": Method("sentence BLEU with the best gold answer (sacrebleu; kiwipiepy for Korean)", score_bleu),
     "similarity": Method(
@@ -8389,8 +8387,8 @@ class AnswerOptions(JudgeOptions, GateOptions):
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
     # Rows of a Python program, by name, as the content of files: so they are read and checked as files are
-    sources: Mapping[str, FileData] = MappingProxyType({})
-    functions: Mapping[str, ItemFunction] = MappingProxyType({})
+    sources: Mapping[str, FileData] = NOTHING
+    functions: Mapping[str, ItemFunction] = NOTHING
     folder = ""  # where the journal is
 
     @property
@@ -8446,7 +8444,7 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
     paths, stem = name_results(inputs)
     study = inputs.study
     is_all_judged = bool(options.criteria) and not options.methods
-    assignment = Assignment(functools.partial(list_requests, study), options, is_all_judged)
+    assignment = Assignment(partial(list_requests, study), options, is_all_judged)
     console.note(*map(describe_reading, inputs.readings.values()))
     console.warn(*list_input_warnings(study.systems))
     if study.criteria:
@@ -8465,7 +8463,7 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
         report = build_answer_report(graded, documents)
         outputs = []
         for title, document in documents.items():
-            outputs.append(OutputFile(paths[title], functools.partial(render_results, document)))
+            outputs.append(OutputFile(paths[title], partial(render_results, document)))
         outputs += list_report_files(add_gate(report, graded.checks), stem, options.report)
         files, is_written = write_outputs(outputs, console)
     console.print(render_text(report.parts))
@@ -8537,7 +8535,7 @@ def grade_scored_answers(inputs: AnswerInputs, outcomes: Outcomes, session: Sess
     if not (why_not or outcomes) and any(list_requests(study)):
         why_not = "no judge is named" if options.journal_only else f"{API_KEY} is not set"
     if why_not:
-        session = msgspec.structs.replace(session, model="")
+        session = replace(session, model="")
         outcomes = {}
     group = grade_group(study, study.systems, outcomes, session, expects_model=not why_not)
     complete = {}  # A mean of the judged answers alone gives no rank, and meets no threshold.
@@ -8547,7 +8545,7 @@ def grade_scored_answers(inputs: AnswerInputs, outcomes: Outcomes, session: Sess
         complete[system.title] = {**system.means, **dict.fromkeys(incomplete, NO_MEAN)}
         lacking = [criterion.measure.name for criterion in study.criteria if criterion not in system.judged]
         means = {**system.means, **dict.fromkeys(lacking, NO_MEAN._replace(is_judged=False))}
-        systems.append(msgspec.structs.replace(system, means=means))
+        systems.append(replace(system, means=means))
     measured = set(flatten(complete.values()))
     names = [measure.name for measure in (inputs.protocol.measure, *study.compared)]
     ranked_by = next((name for name in names if name in measured), "")
@@ -9138,9 +9136,9 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
     return Report(
         "Evaluation of answers",
         parts,
-        entries=functools.partial(build_item_entries, graded, documents),
+        entries=partial(build_item_entries, graded, documents),
         header=["configuration", *columns, "provenance"],
-        rows=functools.partial(list_answer_rows, graded, documents, columns),
+        rows=partial(list_answer_rows, graded, documents, columns),
         entries_title="Answers",
         facts={"Judge": documents[graded.systems[0].title].get("judge_model", "none")},
     )
@@ -9269,7 +9267,7 @@ and system. Rows of several files by one judge are one rater's, and each repeat 
     columns: str | None = option(
         None,
         "a table has a column for each of these raters",
-        type=functools.partial(parse_form, "rater=.+", "rater=NAME,NAME"),
+        type=partial(parse_form, "rater=.+", "rater=NAME,NAME"),
         metavar="rater=NAME,NAME",
     )
     samples: int = option(10, "disagreements to list (default: 10)", type=int, metavar="N")
@@ -9305,7 +9303,7 @@ def measure_agreement(options: AgreementOptions, console: Console) -> int:
         document["criteria"] = {name: comparisons[name] for name in others}
     report = Report("How far judges agree", list_agreement_parts(comparisons, is_page=True))
     reports = list_report_files(report, options.out.removesuffix(".json"), options.report)
-    results = OutputFile(options.out, functools.partial(render_results, document))
+    results = OutputFile(options.out, partial(render_results, document))
     files, is_written = write_outputs([results, *reports], console)
     console.print(render_text(list_agreement_parts(comparisons)))
     print_saved(files, "Agreement", console)
@@ -9644,7 +9642,7 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, An
     if len(by_source) > 1:
         sources = {source: measure_group(names, own, kind) for source, own in by_source.items()}
     apart = [item for item in items if len(set(item.known)) > 1]
-    measure_variance = functools.cache(statistics.pvariance)  # exact, therefore slow
+    measure_variance = cache(statistics.pvariance)  # exact, therefore slow
     # The widest come first, and of these the most evenly split.
     apart.sort(
         key=lambda item: (max(item.known) - min(item.known), measure_variance(tuple(item.known))),
@@ -10028,7 +10026,7 @@ title (the query), t1, t2, response1, response2, favor_ids, against_ids."""
     indices: str | None = option(
         None,
         "judge these, from 0",
-        type=functools.partial(parse_form, r"\s*\d{1,9}\s*(,\s*\d{1,9}\s*)*", "whole numbers, such as 0,2,4"),
+        type=partial(parse_form, r"\s*\d{1,9}\s*(,\s*\d{1,9}\s*)*", "whole numbers, such as 0,2,4"),
         metavar="N,N",
     )
     output_dir: str = option(
@@ -10064,7 +10062,7 @@ def judge_summaries(options: SummaryOptions, console: Console) -> int:
     files = read_summary_files(options)
     study = build_summary_study([file.system for file in files])
     console.warn(*list_input_warnings(study.systems))
-    assignment = Assignment(functools.partial(list_requests, study), options, is_needed=True)
+    assignment = Assignment(partial(list_requests, study), options, is_needed=True)
     if options.dry_run:
         return print_plan(assignment, console)
     with ask_model(assignment, console) as (outcomes, session):
@@ -10121,7 +10119,7 @@ def list_summary_files(
             stem = f"{first_stem}_{next(numbers)}"
         content = build_summary_results(file, list_differences(differences, file.system.name), session)
         content["timestamp"] = now.isoformat(timespec="seconds")
-        yield OutputFile(f"{stem}.json", functools.partial(render_results, content))
+        yield OutputFile(f"{stem}.json", partial(render_results, content))
 
 
 def render_summaries(files: Sequence[SummaryFile], differences: Sequence[Difference]) -> str:
@@ -10356,10 +10354,10 @@ def plot_results(paths: Iterable[str], console: Console) -> int:
         rows = [parse_row(ScoredSummary, row, problems) for row in raw_rows]
         statistics = summarize_rows(list(filter(None, rows)))
         content = {"file": file.source.build_block(), **statistics}
-        outputs.append(OutputFile(f"{stem}_statistics.json", functools.partial(render_results, content)))
+        outputs.append(OutputFile(f"{stem}_statistics.json", partial(render_results, content)))
         drawn = statistics["statistics_without_errors"]
         if any(spread["n"] for spread in drawn.values()):
-            outputs.append(OutputFile(f"{stem}.png", functools.partial(draw_spreads, drawn)))
+            outputs.append(OutputFile(f"{stem}.png", partial(draw_spreads, drawn)))
         else:
             console.note(f"{stem}.png is not written: there are no scores to draw")
     raise_problems(problems)
@@ -10412,7 +10410,7 @@ def measure_web(output_dir: str, console: Console) -> int:
         raise UsageError(f"no {WEB_FILE} or {MERGED_FILE} with a k of {', '.join(map(str, WEB_DEPTHS))}")
     header = ["k", *next(iter(metrics.values()))]
     path = Path(output_dir, "web-metrics/web_metrics_results.json").as_posix()
-    output = OutputFile(path, functools.partial(render_results, metrics))
+    output = OutputFile(path, partial(render_results, metrics))
     saved, is_written = write_outputs([output], console)
     console.print(render_text([Part("Web metrics", header, rows)]))
     print_saved(saved, "Web metrics", console)
@@ -10524,7 +10522,7 @@ def generate_predictions(options: GenerateOptions, console: Console) -> int:
         replies = [outcomes.get((system, position, prompt)) for position in range(len(asked))]
         rows, failures = collect_predictions(asked, replies, options, session)
         content = rows if is_split(options.split) else list(rows.values())
-        output = OutputFile(path, functools.partial(render_results, content))
+        output = OutputFile(path, partial(render_results, content))
         _, is_written = write_outputs([output] if rows else [], console)
     console.print(f"{path}: {len(rows)} predictions" if rows else "")
     print_end(session, list_left_out(path, failures), console)
@@ -10656,7 +10654,7 @@ def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> li
     if not texts:
         return results
     bm25s = import_optional("bm25s", "a search")
-    tokenize = functools.partial(bm25s.tokenize, stopwords="en", return_ids=False, show_progress=False)
+    tokenize = partial(bm25s.tokenize, stopwords="en", return_ids=False, show_progress=False)
     words = tokenize(list(texts.values()))
     if not any(words):
         return results
@@ -10895,7 +10893,7 @@ def grade(
     judge: str | Callable[[Question, str], float | None] | None = None,
     criteria: OwnCriteria = (),
     repeats: int = 1,
-    measures: Mapping[str, OwnMeasure] = MappingProxyType({}),
+    measures: Mapping[str, OwnMeasure] = NOTHING,
 ) -> Results:
     """Grade a split's systems as the command does. Nothing is printed, and only a journal is written.
 
@@ -10954,8 +10952,8 @@ def grade_answers(
     judge: str | ItemFunction | None = None,
     criteria: OwnCriteria = (),
     repeats: int = 1,
-    measures: Mapping[str, ItemFunction] = MappingProxyType({}),
-    columns: Mapping[str, str] = MappingProxyType({}),
+    measures: Mapping[str, ItemFunction] = NOTHING,
+    columns: Mapping[str, str] = NOTHING,
     folder: str | Path = ".",
 ) -> Results:
     """Score free answers as the command `answers` does. What is not said here is as in `grade`.
@@ -11100,7 +11098,7 @@ def ask_silently(
         return ask_function(judge, study, bounds, get_arguments, options.repeats)
     # Without a judge, criteria would have no scores.
     is_needed = bool(options.criteria) or judge is not None
-    assignment = Assignment(functools.partial(list_requests, study), options, is_needed)
+    assignment = Assignment(partial(list_requests, study), options, is_needed)
     with ask_model(assignment, Console(None, None)) as (outcomes, session):
         if session.unavailable:
             raise JudgeUnavailable(session.unavailable)
@@ -11246,7 +11244,7 @@ def parse_command(arguments: Sequence[str]) -> tuple[Run, Options]:
         usage=f"evaluation.py {name or '[SPLIT]'} ... [options]",
         description=run.__doc__,
         epilog=options_type.epilog,
-        formatter_class=functools.partial(
+        formatter_class=partial(
             argparse.RawDescriptionHelpFormatter, max_help_position=30, width=CONSOLE_WIDTH
         ),
         fromfile_prefix_chars="@",
