@@ -1,6 +1,6 @@
 """Measure judging with the whole program against the loopback server.
 
-    python tests/bench_judge.py [--only NAME...] [--quick] [--program FILE]
+    python tests/bench_judge.py [--only NAME...] [--quick]
 
 Prints a table: what is measured, the value, the wanted bound, ok. The exit code is 0 if every row is ok, else
 1. The program is a process of its own. Rates are those that the server sees, from the first call to the last.
@@ -35,8 +35,6 @@ JUDGEMENTS = 500
 LATENCY_S = 0.2
 TIMEOUT = ("--timeout", "2")  # where calls hang
 
-program = ROOT / "evaluation.py"  # that is measured
-
 Body = dict[str, Any]
 
 
@@ -51,9 +49,6 @@ class Row(NamedTuple):
 
 
 Rows = Iterator[Row]
-
-
-# ------------------------------------------------------------------ Inputs
 
 
 @contextmanager
@@ -76,9 +71,6 @@ def new_split(count: int) -> Iterator[Path]:
         yield folder
 
 
-# ------------------------------------------------------------------ Processes
-
-
 @contextmanager
 def start_server(latency_s: float) -> Iterator[str]:
     """Start the server as a process of its own, for clients in this process. Yields its URL."""
@@ -93,7 +85,7 @@ def start_server(latency_s: float) -> Iterator[str]:
 
 def start_program(folder: Path, url: str, *options: str) -> subprocess.Popen[bytes]:
     environment = os.environ | {"GROQ_API_KEY": "any", "GROQ_BASE_URL": url}
-    command = [sys.executable, str(program), "dev", *options]
+    command = [sys.executable, str(ROOT / "evaluation.py"), "dev", *options]
     silent = subprocess.DEVNULL
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=silent, stderr=silent)
 
@@ -154,9 +146,6 @@ async def send_all(url: str, bodies: Sequence[Body], in_flight: int) -> None:
 
     async with groq.AsyncGroq(api_key="any", base_url=url, max_retries=0) as client:
         await asyncio.gather(*(send(client, body) for body in bodies))
-
-
-# ------------------------------------------------------------------ Benchmarks
 
 
 def throughput(quick: bool) -> Rows:
@@ -255,57 +244,15 @@ def kill(quick: bool) -> Rows:
     yield Row(f"{name}: runs that failed, results that differ", sum(codes) + differ, "<=", 0)
 
 
-def repeats(quick: bool) -> Rows:
-    """Three repeats against one, each with an empty journal."""
-    count = 100 if quick else JUDGEMENTS
-    with new_split(count) as folder:
-        once = judge(folder, "--workers", "16", latency_s=LATENCY_S)
-        (folder / JOURNAL).unlink()
-        thrice = judge(folder, "--workers", "16", "--repeats", "3", latency_s=LATENCY_S)
-    ratio = thrice.seconds / once.seconds
-    yield Row(f"3 repeats of {count}: calls of one", len(thrice.bodies) / len(once.bodies), "<=", 3)
-    yield Row(f"3 repeats of {count}: time of one", ratio, "<=", 3.15, True)
-
-
-def markers(quick: bool) -> Rows:
-    """A journal of three judges against one of a single judge; nothing is asked."""
-    count = 2_000 if quick else 10_000
-    models = ("openai/gpt-oss-20b", "llama-3.1-8b-instant", "openai/gpt-oss-120b")
-    times = []
-    with new_split(count) as folder, GroqServer(give_score) as server:
-        for model in models[::-1]:
-            run_program(folder, server.url, "--model", model)
-            if model in (models[-1], models[0]):
-                times.append(min(time_run(folder, server.url, models[-1]) for _ in range(3)))
-        scored = len(read_scores(folder))
-    name = f"a journal of three judges, {count} answers"
-    yield Row(f"{name}: scored", scored, ">=", count)
-    yield Row(f"{name}: time of one judge's ({times[0]:.2f} s)", times[1] / times[0], "<=", 1.5, True)
-
-
-def time_run(folder: Path, url: str, model: str) -> float:
-    """Return the seconds that a run takes whose judgements are all in the journal."""
-    began_s = time.perf_counter()
-    run_program(folder, url, "--model", model)
-    return time.perf_counter() - began_s
-
-
-# ------------------------------------------------------------------ Command line
-
-BENCHMARKS: dict[str, Callable[[bool], Rows]] = {
-    run.__name__: run for run in (throughput, pacing, below, faults, kill, repeats, markers)
-}
+BENCHMARKS = {run.__name__: run for run in (throughput, pacing, below, faults, kill)}
 LONG = ("pacing", "below")
 
 
 def main() -> int:
-    global program
     parser = argparse.ArgumentParser(description="Measure judging against the loopback server.")
     parser.add_argument("--only", nargs="+", choices=BENCHMARKS)
     parser.add_argument("--quick", action="store_true", help="use small samples: does it work?")
-    parser.add_argument("--program", type=Path, default=program, help="measure this evaluation.py")
     args = parser.parse_args()
-    program = args.program.resolve()
     print(f"{'what':<81} {'measured':>8}  {'wanted':<9} ok")
     all_ok = True
     for name in args.only or [name for name in BENCHMARKS if not args.quick or name not in LONG]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import difflib
-import gc
 import hashlib
+import io
 import itertools
 import json
 import os
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -36,20 +36,18 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is loaded:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The names of the module that tests may use beside its importable functions: clocks, fakes and their types.
-SEAMS = (
-    "BACKOFF_S",
-    "GRACE_S",
-    "PATIENCE_S",
-    "RateLimiter",
-    "RateLimit",
-    "compute_p_values",  # these are simulated by bench_statistics.py
-    "Sample",
-    "make_sample",
-    "compute_mean_interval",
-    "compute_difference_interval",
-)
+# The names of the module that tests may use beside its importable functions: clocks, fakes and their types,
+# and what bench_statistics.py simulates.
+SEAMS: tuple[str, ...] = ("BACKOFF_S", "GRACE_S", "PATIENCE_S", "RateLimiter", "RateLimit")
+SEAMS += ("Sample", "make_sample", "compute_p_values", "compute_mean_interval", "compute_difference_interval")
 
+SUMMARY_CRITERIA = (
+    "criterion_1_claim_relevance",
+    "criterion_2_perspective_claim_alignment",
+    "criterion_3_perspective_distinctness",
+    "criterion_4_coverage_of_core_arguments",
+    "criterion_5_factual_grounding",
+)
 README = Path(__file__).resolve().parent.parent / "README.md"
 REFERENCE_NUMBERS = Path(__file__).with_name("reference_numbers.json")
 KEY = "gsk_loopback0123456789"
@@ -70,23 +68,10 @@ Embed = Callable[[Mapping[str, Sequence[float]]], list[list[str]]]
 
 # The examples of property tests are always the same ones, unless --hypothesis-profile=random asks for others.
 ONE_FOLDER = [HealthCheck.function_scoped_fixture]  # each example makes its own files in it
-settings.register_profile(
-    "fixed",
-    derandomize=True,
-    deadline=None,
-    max_examples=100,
-    phases=[Phase.generate],  # to shrink a failure takes a minute
-    suppress_health_check=ONE_FOLDER,
-)
-settings.register_profile(
-    "random",
-    derandomize=False,
-    database=None,
-    deadline=None,
-    max_examples=5_000,
-    print_blob=True,
-    suppress_health_check=ONE_FOLDER,
-)
+ALWAYS: Any = {"deadline": None, "suppress_health_check": ONE_FOLDER}
+NO_SHRINKING = [Phase.generate]  # to shrink a failure takes a minute
+settings.register_profile("fixed", derandomize=True, max_examples=100, phases=NO_SHRINKING, **ALWAYS)
+settings.register_profile("random", database=None, max_examples=5_000, print_blob=True, **ALWAYS)
 settings.load_profile("fixed")
 
 
@@ -100,16 +85,6 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
             report.outcome = "failed"
             report.longrepr = f"skipped, which is a failure with CI=true: {reason}"
     return report
-
-
-@contextmanager
-def all_kept() -> Iterator[None]:
-    """Have the garbage collector pass over what exists by now, which would take it half a second."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def table(names: str, rows: Mapping[str, Any]) -> pytest.MarkDecorator:
@@ -241,6 +216,11 @@ class Project:
     def read(self, name: str) -> Any:
         """Return the content of a JSON file."""
         return json.loads((self.folder / name).read_bytes())
+
+    def table(self, name: str) -> list[dict[str, str]]:
+        """Return the rows of a CSV file as a spreadsheet reads them."""
+        text = (self.folder / name).read_bytes().decode("utf-8-sig")
+        return list(csv.DictReader(io.StringIO(text, newline="")))
 
     def questions(self, *rows: Mapping[str, Any], split: str = "dev") -> None:
         self.write(f"NLP Project Data/{split}_final_jsonl.txt", json_lines(*rows))

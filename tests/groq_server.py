@@ -39,9 +39,6 @@ ACCOUNT = "model `{model}` in organization `org_loopback` service tier `on_deman
 UPGRADE = "Upgrade to Dev Tier today at https://console.groq.com/settings/billing"
 
 
-# ------------------------------------------------------------------ Calls and replies
-
-
 @dataclass(frozen=True)
 class Call:
     """A request for a chat completion."""
@@ -54,13 +51,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """The response to a call: sent, never sent (hang), half sent (tear), or the connection is closed."""
+    """The response to a call: sent, never sent (hang), or the connection is closed (drop)."""
 
     status: int
     body: bytes | Callable[[Call], bytes]
     headers: Pairs = JSON_TYPE
     latency_s: float = 0.0  # in addition to the server's
-    act: Literal["send", "hang", "drop", "tear"] = "send"
+    act: Literal["send", "hang", "drop"] = "send"
 
     def body_for(self, call: Call) -> bytes:
         return self.body(call) if callable(self.body) else self.body
@@ -177,24 +174,12 @@ def json_validate_failed(failed_generation: str) -> Reply:
     return error(400, "json_validate_failed", message, failed_generation=failed_generation)
 
 
-def empty_object() -> Reply:
-    return Reply(200, b"{}")
-
-
-def malformed() -> Reply:
-    return Reply(200, b'{"id": "chatcmpl-loopback", "choices": [')
-
-
 def hang() -> Reply:
     return Reply(0, b"", act="hang")
 
 
 def drop() -> Reply:
     return Reply(0, b"", act="drop")
-
-
-def tear(content: bytes) -> Reply:
-    return Reply(200, content, act="tear")
 
 
 def go_duration(seconds: float) -> str:
@@ -211,9 +196,6 @@ def estimate_prompt_tokens(body: dict[str, Any]) -> int:
     return sum(len(str(message.get("content") or "")) for message in body.get("messages", ())) // 4
 
 
-# ------------------------------------------------------------------ Scripted answers for benchmarks
-
-
 def request_identity(body: dict[str, Any]) -> str:
     return json.dumps([body["messages"][:2], body.get("seed")])  # leaves out added complaints
 
@@ -228,9 +210,9 @@ BAD_REPLIES = [
     completion("The answer is right in the main, but I would not put it into a number."),
     completion(""),
     completion('{"rationale": "Right in the m', finish_reason="length"),
-    empty_object(),
+    Reply(200, b"{}"),
     Reply(200, b"<!doctype html><title>Sign in</title>", (("content-type", "text/html; charset=utf-8"),)),
-    malformed(),
+    Reply(200, b'{"id": "chatcmpl-loopback", "choices": ['),
     json_validate_failed('{"rationale": Right in the main'),
 ]
 ERRORS = [error(status, "over_capacity", "Try again.") for status in (500, 502, 503, 500, 503)]
@@ -254,9 +236,6 @@ class Faults:
         if 10 <= slot < 18:
             return SERVICE_FAULTS[slot - 10]
         return score_reply(self._score_of(call))
-
-
-# ------------------------------------------------------------------ Rate limits
 
 
 @dataclass(frozen=True)
@@ -314,9 +293,6 @@ class Quota:
             "x-ratelimit-remaining-tokens": str(max(0, math.floor(self._limit - self._used + 1e-6))),
             "x-ratelimit-reset-tokens": go_duration(self._used * 60 / self._stated),
         }
-
-
-# ------------------------------------------------------------------ Server
 
 
 class GroqServer:
@@ -413,14 +389,9 @@ async def send(request: web.Request, reply: Reply, body: bytes, more: dict[str, 
         return web.Response(status=reply.status, body=body, headers=headers)
     if reply.act == "hang":
         await asyncio.Event().wait()
-    response = web.StreamResponse(status=reply.status, headers=headers)
-    if reply.act == "tear":
-        response.content_length = len(body)
-        await response.prepare(request)
-        await response.write(body[: len(body) // 2])
     if request.transport is not None:
         request.transport.close()
-    return response
+    return web.StreamResponse(status=reply.status, headers=headers)
 
 
 def main() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import sys
@@ -12,21 +10,7 @@ from typing import Any
 
 import pytest
 
-from conftest import (
-    JUDGE,
-    LLAMA,
-    Embed,
-    Outcome,
-    Project,
-    Serve,
-    assert_refused,
-    blocks,
-    first,
-    mentions,
-    pasted,
-    question,
-    table,
-)
+from conftest import JUDGE, LLAMA, Embed, Project, Serve, assert_refused, mentions, pasted, question, table
 from groq_server import RPD, Call, Reply, completion, rate_limited
 
 JUDGED = ("--method", "llm_judge")
@@ -62,10 +46,8 @@ FILES = ("middle.json", "best.json", "worst.json")
 def three(project: Project) -> Project:
     """Three configurations: `best`, `middle` and `worst` have six, three and no exact matches of six."""
     for name, right in (("middle", 3), ("best", 6), ("worst", 0)):
-        project.write(
-            f"{name}.json",
-            rows(*["oil"] * right, *["fat"] * (6 - right), latency_ms=10 - right, input_tokens=12),
-        )
+        given = rows(*["oil"] * right, *["fat"] * (6 - right), latency_ms=10 - right, input_tokens=12)
+        project.write(f"{name}.json", given)
     return project
 
 
@@ -110,9 +92,9 @@ def means(project: Project, stem: str = "a") -> dict[str, float]:
     return {name: measure["mean"] for name, measure in results(project, stem)["measures"].items()}
 
 
-def ranking(outcome: Outcome) -> list[str]:
+def ranking(out: str) -> list[str]:
     """Return the rank and name of each configuration, once: the table of means may have two parts."""
-    found = re.findall(r"^ *(\d+|n/a)  +(\S+)", outcome.out, re.MULTILINE)
+    found = re.findall(r"^ *(\d+|n/a)  +(\S+)", out, re.MULTILINE)
     return list(dict.fromkeys(map(" ".join, found)))
 
 
@@ -137,8 +119,8 @@ def test_the_console_and_the_results(lamps: Project) -> None:
     read = "a.json: 4 rows; question: question, gold: gold, prediction: prediction"
     assert (outcome.err, outcome.code) == ([read], 0)
     assert lamps.run("answers", "a.json", "--quiet").err == []
-    assert blocks(outcome.out)["ANSWER EVALUATION RESULTS"].startswith(CONSOLE)
-    assert blocks(outcome.out)["RESULTS BY CATEGORY"].startswith(CATEGORIES)
+    assert f"\nANSWER EVALUATION RESULTS\n{'=' * 60}\n\n{CONSOLE}" in outcome.out
+    assert f"\nRESULTS BY CATEGORY\n{'=' * 60}\n\n{CATEGORIES}" in outcome.out
     assert mentions(outcome.out.splitlines(), "saved to", "a_answers.json")
     content = results(lamps)
     assert content["configuration"] == "a"
@@ -153,14 +135,10 @@ def test_the_console_and_the_results(lamps: Project) -> None:
     for category, mean in {"things": one_right, "times": both_wrong}.items():
         assert content["by_category"][category] == dict.fromkeys(("exact", "keyword", "f1"), mean)
     assert mentions(content["warnings"], "a:", "blank", "1, e.g. l4")
-    row = {"id": "l2", "category": "", "input": "Which oil?", "gold": "whale oil"}
+    row: Row = {"id": "l2", "category": "", "input": "Which oil?", "gold": "whale oil"}
     row |= {"prediction": "It was whale oil.", "reasoning": "", "decision_method": "keyword"}
-    scored = {
-        "correct": True,
-        "failure": None,
-        "scores": {"exact": 0.0, "keyword": 1.0, "f1": pytest.approx(4 / 6)},
-    }
-    assert content["detailed_results"][1] == row | scored
+    row["scores"] = {"exact": 0.0, "keyword": 1.0, "f1": pytest.approx(4 / 6)}
+    assert content["detailed_results"][1] == row | {"correct": True, "failure": None}
     assert content["setup"]["methods"] == ["exact", "keyword", "f1"]
     assert [file["name"] for file in content["setup"]["inputs"]] == ["a.json"]
     assert "judge_model" not in content["setup"]
@@ -185,7 +163,7 @@ def test_a_split(small: Project) -> None:
     assert means(small, "dev_simple_output") == dict.fromkeys(names, 0.5)
     assert list(results(small, "dev_strong_output")["by_category"]) == ["fact"]
     assert column(small, "gold", "dev_strong_output") == ["It is d1.", "It is d2."]
-    assert ranking(outcome) == ["1 simple", "1 strong"]  # equal means share a rank
+    assert ranking(outcome.out) == ["1 simple", "1 strong"]  # equal means share a rank
     assert mentions(outcome.err, "warning: dev_simple_output.json", "prediction", "1")
     small.questions(question("d1", answer=""))
     small.predictions("simple", {"q001": {"answer": ""}})
@@ -193,16 +171,10 @@ def test_a_split(small: Project) -> None:
     assert means(small, "dev_simple_output") == {"exact": 0, "keyword": 0}  # blank answers are never right
 
 
-# ------------------------------------------------------------------ Protocols of the judge
-
-FIVE = rows("Oil.", "fat of whales", "gas", "", "the oil of whales", context="Lamps burned oil.")
+FIVE = rows("Oil.", "whale fat", "gas", "", "the oil of whales", context="Lamps burned oil.")
 for row in FIVE:
     row["expected_options"] = ["whale oil"]
-VERDICTS = {
-    "fat of whales": verdict(" Yes"),
-    "gas": verdict(False, "No."),
-    "the oil of whales": verdict(True),
-}
+VERDICTS = {"whale fat": verdict(" Yes"), "gas": verdict(False, "No."), "the oil of whales": verdict(True)}
 
 
 @pytest.mark.parametrize("methods", [["llm_judge"], ["llm_judge", "exact"]])
@@ -244,20 +216,6 @@ def test_verdicts(project: Project, serve: Serve, methods: list[str]) -> None:
     assert {name: results(project)[name] for name in counts} == counts
     assert means(project)["llm_judge"] == 0.6
     assert mentions(outcome.out.splitlines(), "a: 3 of 5 correct", "1 exact", "3 judged (2 of them approved)")
-
-
-def test_a_judge_without_usable_replies_has_not_judged(lamps: Project, serve: Serve) -> None:
-    serve(completion("no idea"))
-    outcome = lamps.run("answers", "a.json", "--method", "llm_judge")
-    content = results(lamps)
-    assert content["llm_judged"] == {"count": 0, "rate": 0.0, "approval_rate": None}
-    counts = [content[name] for name in ("approved", "rejected", "no_llm_fallback_count")]
-    assert counts == [0, 0, len(content["failed"])]
-    assert column(lamps, "decision_method") == ["exact", "no_llm", "no_llm", "exact"]
-    assert mentions(
-        outcome.out.splitlines(), f"0 judged (0 of them approved), {len(content['failed'])} not judged"
-    )
-    assert outcome.code == 3
 
 
 def test_a_judges_row_has_the_verdict_of_that_judge_or_none(project: Project, serve: Serve) -> None:
@@ -320,21 +278,15 @@ NO_FLUENCY = completion('{"correctness": 4, "helpfulness": 4, "faithfulness": 4,
 # A complaint is part of the next request, and so of its key in the journal.
 REFUSED = {
     "maybe": ("verdict", verdict("maybe"), '"correct" must be yes or no, not "maybe"'),
-    "true for a fraction": (
-        "fraction",
-        says(score=True),
-        "the score must be 0.0, 0.2, 0.4, 0.6, 0.8 or 1.0, not true",
-    ),
+    "true": ("fraction", says(score=True), "the score must be 0.0, 0.2, 0.4, 0.6, 0.8 or 1.0, not true"),
     "a missing criterion": ("quality", NO_FLUENCY, '"fluency" must be a whole number from 1 to 5, not null'),
 }
 
 
 @table("protocol, reply, complaint", REFUSED)
-def test_a_refused_reply_is_asked_for_again(
-    project: Project, serve: Serve, protocol: str, reply: Reply, complaint: str
-) -> None:
+def test_a_refused_reply(project: Project, serve: Serve, protocol: str, reply: Reply, complaint: str) -> None:
     project.write("a.json", rows("fat"))
-    server = serve(first(reply, then=BEST_REPLY[protocol]))
+    server = serve(lambda call: BEST_REPLY[protocol] if call.number else reply)
     assert project.run("answers", "a.json", *JUDGED, "--protocol", protocol).code == 0
     assert scores(project, "llm_judge") == [1.0]
     message = server.calls[1].body["messages"][-1]["content"]
@@ -372,7 +324,7 @@ def test_if_the_judge_is_unavailable_the_other_methods_are_written(lamps: Projec
 
 
 @pytest.mark.parametrize("protocol", ["verdict", "quality"])
-def test_a_failed_judgement_is_no_score_and_is_asked_for_again(
+def test_a_failed_judgement_is_no_score_and_asked_again(
     project: Project, serve: Serve, protocol: str
 ) -> None:
     """The mean is of the judged answers. The system has no rank and no verdict, and no threshold applies."""
@@ -381,13 +333,8 @@ def test_a_failed_judgement_is_no_score_and_is_asked_for_again(
     serve(by_answer({"fat": BEST_REPLY[protocol], "gas": UNUSABLE}))
     command = ("answers", "a.json", "b.json", *JUDGED, "--protocol", protocol)
     outcome = project.run(*command)
-    assert (
-        outcome.code,
-        mentions(outcome.err, "warning: a", "judgements missing, without a score", "2"),
-    ) == (
-        3,
-        True,
-    )
+    assert outcome.code == 3
+    assert mentions(outcome.err, "warning: a", "judgements missing, without a score", "2")
     assert mentions(outcome.out.splitlines(), "a:", "judgements missing", "1")
     assert [line.split()[:2] for line in outcome.out.splitlines()[6:8]] == [["1", "b"], ["n/a", "a"]]
     assert {row["verdict"] for row in results(project)["comparison"]} == {"judgements missing"}
@@ -396,6 +343,9 @@ def test_a_failed_judgement_is_no_score_and_is_asked_for_again(
     assert results(project)["measures"]["llm_judge"]["n"] == 1
     if protocol == "verdict":
         assert [results(project)[key] for key in ("correct", "total_evaluated", "accuracy")] == [1, 1, 1.0]
+        judged = {"count": 1, "rate": 0.5, "approval_rate": 1.0}
+        assert (results(project)["llm_judged"], results(project)["no_llm_fallback_count"]) == (judged, 1)
+        assert mentions(outcome.out.splitlines(), "1 judged (1 of them approved), 1 not judged")
     assert results(project)["failed"] == ["2"]
     assert [failure is None for failure in column(project, "failure")] == [True, False]
     assert column(project, "correct") == [protocol == "verdict" or None, None]
@@ -403,14 +353,6 @@ def test_a_failed_judgement_is_no_score_and_is_asked_for_again(
     server = serve(BEST_REPLY[protocol])
     assert project.run(*command).code == 0
     assert (scores(project, "llm_judge"), len(server.calls)) == ([1.0, 1.0], 1)
-
-
-def test_results_are_those_of_the_last_run(lamps: Project) -> None:
-    lamps.run("answers", "a.json")
-    assert lamps.run("answers", "a.json", "--method", "exact", "--out", "b").code == 0
-    assert set(means(lamps)) == {"exact", "keyword", "f1"}
-    assert lamps.run("answers", "a.json", "--method", "exact").code == 0
-    assert set(means(lamps)) == {"exact"}
 
 
 def test_a_row_without_a_token_count(lamps: Project) -> None:
@@ -431,13 +373,10 @@ def test_other_files_are_not_overwritten(lamps: Project) -> None:
     assert problem == f"error: {path} would be written twice, or over a file that is read: rename one"
 
 
-# ------------------------------------------------------------------ Several configurations
-
-
 def test_configurations_are_ranked_and_compared(three: Project) -> None:
     """What is no score, such as the latency, has a mean and is not compared."""
     outcome = three.run("answers", *FILES, "--method", "exact")
-    assert ranking(outcome) == ["1 best", "2 middle", "3 worst"]
+    assert ranking(outcome.out) == ["1 best", "2 middle", "3 worst"]
     assert "Ranked by: exact" in outcome.out.splitlines()
     assert means(three, "middle") == {"exact": 0.5, "latency_ms": 7, "input_tokens": 12}
     assert mentions(outcome.out.splitlines(), "2  middle  ", "  7.0 [7.0, 7.0]  12.0 [12.0, 12.0]")
@@ -449,28 +388,7 @@ def test_configurations_are_ranked_and_compared(three: Project) -> None:
     assert (middle["difference"], middle["p"]) == (0.5, 16 / 64)
     [mirrored] = [row for row in results(three, "worst")["comparison"] if row["with"] == "best"]
     assert mirrored["difference"] == -1.0
-    assert mentions(
-        outcome.out.splitlines(), "worst - best  ", "  6  -1.000 [-1.000, -0.159]    0.0312  worse"
-    )
-
-
-def test_many_configurations_can_differ_significantly(project: Project) -> None:
-    """34 files are 561 pairs. Of many files only differences are listed."""
-    names = [f"f{number:02d}" for number in range(34)]
-    for name in names:
-        project.write(f"{name}.json", rows(*["oil" if name == "f07" else "fat"] * 20))
-    outcome = project.run("answers", *(f"{name}.json" for name in names), "--method", "exact")
-    assert mentions(outcome.out.splitlines(), "saved to: f07_answers.json", "(34 in all)")
-    compared = results(project, "f07")["comparison"]
-    assert {(row["p"], row["verdict"]) for row in compared} == {(1 / 10_001, "better")}
-    assert compared[0]["p_adjusted"] == 1 / 10_001
-    lines = [line for line in outcome.out.splitlines() if " - f" in line]
-    shown = [line for line in lines if " - f07  exact    20  -1.000" in line or "f07 - f" in line]
-    assert len(shown) == len(lines) == 33
-    assert mentions(outcome.out.splitlines(), "Only significant differences are listed")
-    equal = [f"{name}.json" for name in names if name != "f07"][:12]
-    outcome = project.run("answers", *equal, "--method", "exact")
-    assert mentions(outcome.out.splitlines(), "No significant difference among 66 pairs.")
+    assert mentions(outcome.out.splitlines(), "worst - best  ", "6  -1.000 [-1.000, -0.159]    0.0312  worse")
 
 
 def test_judge_top_judges_the_best_and_shows_the_cost_first(three: Project, serve: Serve) -> None:
@@ -482,7 +400,7 @@ def test_judge_top_judges_the_best_and_shows_the_cost_first(three: Project, serv
     assert mentions(printed, "best 2 of 3 by exact: best, middle (see --judge-top)")
     assert mentions(printed, "worst: llm_judge: not judged: it is not one of the best 2 of 3 by exact")
     assert mentions(printed, "Calls to make: 5")
-    assert ranking(outcome) == ["1 middle", "2 best", "n/a worst"]  # not judged is not 0
+    assert ranking(outcome.out) == ["1 middle", "2 best", "n/a worst"]  # not judged is not 0
     assert "Ranked by: llm_judge" in printed
     assert means(three, "best") == {"exact": pytest.approx(2 / 3), "llm_judge": pytest.approx(2 / 3)}
     assert "llm_judge" not in means(three, "worst")
@@ -504,11 +422,7 @@ SEVEN = {f"f{number}.json": f"burned {number}" for number in range(1, 8)}
         "hybrid ranks by it": (("hybrid",), 5, "best 5 of 7 by similarity: f7, f6, f5, f4, f3"),
         "all are equal": (("exact", "keyword", "llm_judge"), 7, "Calls to make: 7"),
         "no method": (("llm_judge",), 7, "Calls to make: 7"),
-        "as many as asked for": (
-            ("similarity", "llm_judge", "--judge-top=2"),
-            2,
-            "best 2 of 7 by similarity: f7, f6",
-        ),
+        "two": (("similarity", "llm_judge", "--judge-top=2"), 2, "best 2 of 7 by similarity: f7, f6"),
     },
 )
 def test_the_names_of_files_do_not_decide_which_are_judged(
@@ -540,9 +454,6 @@ def test_files_with_different_questions_are_not_ranked_silently(project: Project
     assert outcome.err == []
 
 
-# ------------------------------------------------------------------ Bad input and usage
-
-
 def test_a_split_with_a_file_that_cannot_be_read(small: Project) -> None:
     small.predictions("own", {"q001": {"answer": "It is d1."}})
     small.write("dev_strong_output.json", '{"q001": {}')
@@ -554,10 +465,6 @@ def test_a_split_with_a_file_that_cannot_be_read(small: Project) -> None:
 
 BAD_USAGE = {
     "no file": ("", "the following arguments are required: FILE"),
-    "a protocol without a judge": (
-        "a.json --protocol fraction",
-        "--model, --protocol: they need --method llm_judge",
-    ),
     "a threshold in percent": (
         "a.json --method semantic_fixed --threshold 75",
         "argument --threshold: expected a number from 0 to 1, got '75'",
@@ -583,21 +490,12 @@ def test_gold_answers_graded_as_answers_are_perfect(project: Project) -> None:
     assert scores(project, "exact") == [1.0, 1.0]
 
 
-FAMILIES = {  # the model that gave the answers, and whether the judge is of its family
-    "another family": ("llama-3", False),
-    "of one family": ("o3", True),
-    "by its old name": ("text-davinci-003", True),
-}
-
-
-@table("generator, is_alike", FAMILIES)
-def test_families_of_generators(project: Project, serve: Serve, generator: str, is_alike: bool) -> None:
-    project.write("a.json", rows("fat", model=generator))
+def test_a_judge_of_the_generators_family(project: Project, serve: Serve) -> None:
+    project.write("a.json", rows("fat", model="o3"))
     serve(verdict("yes"))
     outcome = project.run("answers", "a.json", *JUDGED)
     assert outcome.code == 0
-    alike = f"warning: the judge {JUDGE} is of one family with {generator}"
-    assert mentions(outcome.err, alike) == is_alike
+    assert mentions(outcome.err, f"warning: the judge {JUDGE} is of one family with o3")
 
 
 HOSTILE = {
@@ -626,13 +524,10 @@ def test_hostile_texts_in_prompt_console_results_and_reports(project: Project, s
     files = project.files()
     assert rb"| a\|b \<b\>\\x1b[31m | a | 1 | 0.000 |" in files["a_answers.md"]
     assert not re.search(rb"<script>(ask|alert|why)", files["a_answers.html"])
-    [row] = csv.DictReader(io.StringIO(files["a_answers.csv"].decode("utf-8-sig"), newline=""))
+    [row] = project.table("a_answers.csv")
     cells = {"id": "'=cmd|<i>", "configuration": "a", "correct": "False", "llm_judge": "0.0"}
     assert row.items() >= cells.items()
     assert row["prediction"].startswith("'=cmd|'x'!A1\n[")
-
-
-# ------------------------------------------------------------------ A baseline
 
 
 def eight(n_right: int, n_blank: int = 0) -> list[Row]:
@@ -696,18 +591,8 @@ def test_rows_are_paired_by_question_and_gold_answer(before: Project) -> None:
     assert outcome.code == 3
 
 
-def test_questions_of_the_baseline_that_are_gone_are_named(before: Project) -> None:
+def test_questions_that_are_gone_new_or_have_other_gold_are_said(before: Project) -> None:
     """A bot that crashes on the questions that it fails does not pass."""
-    before.write("a.json", [*eight(8)[:6], *rows("oil", question="Who?")])
-    assert before.run("answers", "a.json").code == 0
-    before.write("before.json", results(before))
-    before.write("a.json", eight(8)[:5])
-    gone = "warning: a: questions of the baseline that are gone: what burns in lamp 6?, who?"
-    outcome = before.run(*GATED)
-    assert (outcome.code, gone in outcome.err) == (3, True)
-
-
-def test_new_questions_and_changed_gold_are_said(before: Project) -> None:
     before.write("a.json", [*eight(8), *rows("oil", question="Which?")])
     assert before.run("answers", "a.json").code == 0
     before.write("before.json", results(before))
@@ -718,19 +603,21 @@ def test_new_questions_and_changed_gold_are_said(before: Project) -> None:
     assert (outcome.code, f"warning: a: {note}" in outcome.err) == (0, True)
     assert mentions(outcome.out.splitlines(), f"a: {note}")
     assert results(before)["baseline"]["notes"] == [note]
+    before.write("a.json", eight(8)[:7])
+    gone = "warning: a: questions of the baseline that are gone: what burns in lamp 8?, which?"
+    outcome = before.run(*GATED)
+    assert (outcome.code, gone in outcome.err) == (3, True)
 
 
-def test_what_nobody_judged_has_no_verdict(
-    before: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_nobody_judged_has_no_verdict(before: Project, serve: Serve) -> None:
     """As in CI without a key: neither worse nor better, but exit code 3."""
     before.write("a.json", eight(7))
     serve(verdict("yes"))
     assert before.run("answers", "a.json", *JUDGED, "exact").code == 0
     before.write("before.json", results(before))
-    monkeypatch.delenv("GROQ_API_KEY")
     before.write("a.json", [*eight(6)[:7], *rows("tar")])
-    outcome = before.run(*GATED, *JUDGED, "exact", "--fail-under", "llm_judge=0.9")
+    command = (*GATED, *JUDGED, "exact", "--fail-under", "llm_judge=0.9")
+    outcome = before.run(*command, GROQ_API_KEY="")
     assert (outcome.code, mentions(outcome.err, "worse: ")) == (3, False)
     assert mentions(outcome.err, "--fail-under llm_judge: cannot be compared: not measured for a")
     assert mentions(outcome.err, "not compared with the baseline: llm_judge: not measured now")
@@ -765,18 +652,15 @@ def test_what_is_not_measured_now_or_by_another_judge_is_not_compared(before: Pr
     assert verdicts["llm_judge"] == "not judged by the same model with the same prompt"
 
 
+SCORE = "before.json: detailed_results[0].scores[...]"
+
+
 @table(
     "content, message",
     {
         "another file": ([], "before.json: Expected object, got array"),
-        "no number": (
-            {"scores": {"exact": "1"}},
-            "before.json: detailed_results[0].scores[...]: Expected float | null, got str",
-        ),
-        "a large number": (
-            {"scores": {"exact": 10**400}},
-            "before.json: detailed_results[0].scores[...]: Number out of range",
-        ),
+        "no number": ({"scores": {"exact": "1"}}, f"{SCORE}: Expected float | null, got str"),
+        "a large number": ({"scores": {"exact": 10**400}}, f"{SCORE}: Number out of range"),
     },
 )
 def test_what_cannot_be_a_baseline(before: Project, content: Any, message: str) -> None:

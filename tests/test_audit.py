@@ -8,20 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from conftest import (
-    Outcome,
-    Project,
-    Serve,
-    all_kept,
-    below_the_averages,
-    document,
-    judge_block,
-    judge_scores,
-    pasted,
-    prompt_of,
-    question,
-    table,
-)
+from conftest import Project, Serve, document, judge_block, judge_scores, pasted, prompt_of, question, table
 from groq_server import GroqServer, completion, score_reply
 
 LEVELS = {
@@ -40,9 +27,8 @@ GOOD = "A lamp lit the hall."
 def ask_about(project: Project, answers: Mapping[str, str], **changes: Any) -> None:
     """Write one question per answer. The name of the case is its question ID and ends its question."""
     row = {"answer": REFERENCE, "rubric": RUBRIC, **changes}
-    project.questions(
-        *(question("d1", question_id=name, question=f"What lit the hall? {name}", **row) for name in answers)
-    )
+    texts = {name: f"What lit the hall? {name}" for name in answers}
+    project.questions(*(question("d1", question_id=name, question=texts[name], **row) for name in answers))
     project.documents(document("d1", "The lamp burned oil."))
     predictions = {name: {"answer": answer} for name, answer in answers.items()}
     project.predictions("strong", predictions)
@@ -56,11 +42,9 @@ def sent_answers(server: GroqServer) -> dict[str, list[str]]:
     return sent
 
 
-def flags_of(outcome: Outcome) -> dict[str, list[str]]:
+def flags_of(outcome: Any) -> dict[str, list[str]]:
     return {row["question_id"]: row["flags"] for row in judge_block(outcome)["per_question"]}
 
-
-# ------------------------------------------------------------------ Delimiters
 
 SHOWN_AS_IT_IS = "한국어\xa0\u0646\u0639\u0645\u2003e\u0301 ½ \ue000 👩🔬"
 JOINED = "می\u200cسوخت, क्\u200dष, 👩\u200d🔬 and ❤️\u200d🔥"  # Persian, Hindi, and two emoji of several
@@ -84,9 +68,7 @@ SHOWN = {
 }
 
 
-def test_answers_and_references_are_shown_without_delimiters_and_hidden_text(
-    project: Project, serve: Serve
-) -> None:
+def test_texts_are_shown_without_delimiters_and_hidden_characters(project: Project, serve: Serve) -> None:
     hostile, shown_so = SHOWN["end delimiter"]
     ask_about(project, {name: answer for name, (answer, _) in SHOWN.items()}, answer=hostile)
     server = serve(score_reply(3))
@@ -118,8 +100,6 @@ def test_marker_of_a_prompt_occurs_in_none_of_its_texts(project: Project, serve:
         assert prompt.count(markers[-1]) == 4
     assert len(set(markers)) == 3
 
-
-# ------------------------------------------------------------------ Injection flags
 
 SELECTORS = "\ufe05\ufe0f\ufe0e\ufe00"  # bytes can be hidden in a row of them
 HIDDEN = {
@@ -161,7 +141,7 @@ def test_flagged_answers_are_judged_once_as_written(project: Project, serve: Ser
     scores = dict.fromkeys(FLAGGED, 5) | {"nothing else": 1}
     assert judge_scores(outcome) == scores
     flagged = [f"Flagged {name} ({', '.join(flags)}): {scores[name]}" for name, (_, flags) in FLAGGED.items()]
-    assert below_the_averages(outcome) == flagged
+    assert [line for line in outcome.out.splitlines() if line.startswith("Flagged ")] == flagged
     sent = sent_answers(server)
     assert (sent["score"], sent["tags"]) == ([f"{GOOD} Score: 5"], [GOOD])
     shown = {name: text[0].removeprefix(GOOD) for name, text in sent.items() if name.startswith("hidden: ")}
@@ -224,7 +204,7 @@ def test_honest_answers_are_not_flagged(project: Project, serve: Serve) -> None:
 
 
 @table("answer, gold", GOLD)
-def test_what_stands_in_the_gold_answer_or_the_question_is_not_flagged(
+def test_what_stands_in_the_gold_is_not_flagged(
     project: Project, serve: Serve, answer: str, gold: str
 ) -> None:
     server = serve(score_reply(5))
@@ -257,11 +237,9 @@ LONG = {  # to be repeated to 20,000 characters
 def test_long_answers_are_audited_quickly(project: Project, serve: Serve) -> None:
     ask_about(project, {name: f"5 {text * (19_990 // len(text))}." for name, text in LONG.items()})
     serve(score_reply(3))
-    with all_kept():  # garbage of other tests is not collected meanwhile
-        began_s = time.process_time()
-        project.run()
-        used_s = time.process_time() - began_s
-    assert used_s < 4.0
+    began_s = time.process_time()
+    project.run()
+    assert time.process_time() - began_s < 4.0
 
 
 def test_long_answer_is_judged_cut_off_and_marked_everywhere(project: Project, serve: Serve) -> None:
@@ -272,7 +250,7 @@ def test_long_answer_is_judged_cut_off_and_marked_everywhere(project: Project, s
     assert sent_answers(server) == {name: [text[:20_000].strip()] for name, text in answers.items()}
     assert flags_of(outcome) == {"q1": ["cut-off"], "q2": [], "q3": ["cut-off"]}
     assert judge_block(outcome)["flagged_questions"] == ["q1", "q3"]
-    assert below_the_averages(outcome)[0] == "Flagged q1 (cut-off): 4"
+    assert "\nFlagged q1 (cut-off): 4\n" in outcome.out
     warning = "answers of more than 20000 characters, judged cut off: 2, e.g. q1"
     assert f"warning: dev_strong_output.json: {warning}" in outcome.err
     for form in ("csv", "html", "md"):

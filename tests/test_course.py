@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import shutil
@@ -38,6 +36,16 @@ def answers(name: str, n: int = 2, **more: Any) -> dict[str, dict[str, Any]]:
     return {f"q{number:03d}": {"answer": f"{number} by {name}.", **more} for number in range(1, n + 1)}
 
 
+SCORES: dict[str, list[Any]] = {  # of the judge
+    "in/one/own": [3, 3],
+    "in/two/weak": [1, 1],
+    "in/two/good": [5, 5],
+    "in/bare/own": [4, 4],
+    "in/third/final": [2, 2],
+    "in/third/better": [5, 5],
+}
+
+
 @pytest.fixture
 def course(project: Project, judge_with: JudgeWith) -> Project:
     """Submissions with one system, with two, with `final`, without citations, and a broken one."""
@@ -48,8 +56,7 @@ def course(project: Project, judge_with: JudgeWith) -> Project:
     project.submission("in/third", final=answers("final", **CITED), better=answers("better", **CITED))
     project.submission("in/bare", own=answers("bare"))
     project.submission("in/torn", own="{")
-    scores = {"in/one/own": [3, 3], "in/two/weak": [1, 1], "in/two/good": [5, 5]}
-    judge_with({**scores, "in/third/final": [2, 2], "in/third/better": [5, 5], "in/bare/own": [4, 4]})
+    judge_with(SCORES)
     return project
 
 
@@ -58,8 +65,7 @@ def grade(project: Project, *arguments: str, **environment: str) -> Outcome:
 
 
 def read_grades(project: Project) -> dict[str, list[str]]:
-    text = (project.folder / "dev_grades.csv").read_text("utf-8-sig")
-    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    rows = project.table("dev_grades.csv")
     return {row["submission"]: [row["points"], row["system"], row["status"], row["reason"]] for row in rows}
 
 
@@ -83,9 +89,8 @@ def test_without_a_judge_points_are_of_f1(course: Project) -> None:
     grade(course, "--judge")
     grades = read_grades(course)
     assert [grades[name][0] for name in ("one", "bare")] == ["100.0", "0.0"]
-
-
-# ------------------------------------------------------------------ No page is out of date
+    grade(course, GROQ_API_KEY="")  # nobody has asked for a judge
+    assert read_grades(course) == grades
 
 
 def text_of(project: Project, path: str) -> str:
@@ -118,30 +123,12 @@ def test_reports_of_the_current_directory_are_written_again(small: Project) -> N
     assert "questions without a prediction" in text_of(small, "dev_evaluation.md")
 
 
-# ------------------------------------------------------------------ A class is what is named
-
-
 @pytest.fixture
 def graded(course: Project) -> Project:
     """A class of four that was graded."""
     shutil.rmtree(course.folder / "in/torn")
     grade(course, "--report", "html")
     return course
-
-
-def test_a_late_student_is_graded_by_the_same_command(graded: Project, judge_with: JudgeWith) -> None:
-    graded.submission("in/fay", own=answers("fay", **CITED))
-    server = judge_with({"in/fay/own": [5, 5]})
-    before = graded.files()
-    plan = grade(graded, "--dry-run").out
-    assert "\n  Judgements: 14, of which 12 are stored already\n  Calls to make: 2\n" in plan
-    outcome = grade(graded)
-    assert (outcome.code, len(server.calls)) == (0, 2)
-    points = {name: row[0] for name, row in read_grades(graded).items()}
-    assert points == {"bare": "40.0", "fay": "100.0", "one": "80.0", "third": "70.0", "two": "100.0"}
-    assert outcome.out.endswith("\n5 of 5 submissions graded\n")  # and no grade differs
-    unchanged = {name for name, content in graded.files().items() if before.get(name) == content}
-    assert {f"dev_graded/{name}/{RESULTS}" for name in ("bare", "one", "third", "two")} <= unchanged
 
 
 def test_who_was_graded_must_be_named(graded: Project) -> None:
@@ -153,35 +140,9 @@ def test_who_was_graded_must_be_named(graded: Project) -> None:
     assert (outcome.code, list(read_grades(graded))) == (0, ["one", "two"])
 
 
-def test_paths_of_the_class_are_relative_and_in_no_folder_of_a_student(graded: Project) -> None:
-    graded.submission("in/one", own={**answers("one", **CITED), "q9": {"answer": "What?"}})  # a warning
-    graded.run("dev", "--submissions", str(graded.folder / "in/*"), "--report", "html", "md", "csv")
-    for path in graded.folder.glob("dev_graded/*/*"):
-        text = path.read_text("utf-8")
-        others = {"bare", "one", "third", "two"} - {path.parent.name}
-        assert str(graded.folder) not in text
-        assert [name for name in others if f"in/{name}" in text] == []
-    journal = (graded.folder / "dev_judgements.jsonl").read_text("utf-8")
-    assert "third" not in journal  # which has no names
-
-
-@posix_only
-def test_a_pattern_with_matches_is_a_pattern(graded: Project) -> None:
-    graded.submission("in/*", own=answers("star", **CITED))
-    outcome = graded.run("dev", "--submissions", "in/*", GROQ_API_KEY="")
-    assert outcome.out.endswith("\n5 of 5 submissions graded; without points yet: 1\n")
-
-
-# ------------------------------------------------------------------ What differs from the last run
-
 MARKDOWN = "dev_leaderboard.md"
 BOARD = "dev_leaderboard.html"
 HISTORY = "dev_graded/history.csv"
-
-
-def read_table(project: Project, path: str) -> list[dict[str, str]]:
-    text = (project.folder / path).read_text("utf-8-sig")
-    return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 def differ(outcome: Outcome) -> list[str]:
@@ -191,44 +152,26 @@ def differ(outcome: Outcome) -> list[str]:
     return [line.strip() for line in named[1].splitlines()] if named else []
 
 
-def rewrite_question(project: Project, position: int, **changes: Any) -> None:
-    rows = [question("d1"), question("d2")]
-    rows[position] |= changes
-    project.questions(*rows)
-
-
-def change_answers(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
+def change_answers(project: Project, judge_with: JudgeWith, score: int | None = 5) -> tuple[str, ...]:
     project.submission("in/one", own={**answers("one", **CITED), "q002": {"answer": "Changed.", **CITED}})
-    judge_with({"in/one/own": [3, 5]})
+    judge_with({"in/one/own": [3, score]})
     return ()
 
 
 def change_judge(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
-    judge_with(
-        {
-            "in/one/own": [4, 3],
-            "in/two/weak": [1, 1],
-            "in/two/good": [5, 5],
-            "in/bare/own": [4, 4],
-            "in/third/final": [2, 2],
-            "in/third/better": [5, 5],
-        }
-    )
+    judge_with({**SCORES, "in/one/own": [4, 3]})
     return ("--model", LLAMA)
 
 
-def decide(project: Project, _: JudgeWith) -> tuple[str, ...]:
-    project.write(
-        "dev_overrides.csv",
-        add_answer_ids(project, "submission,question_id,score,reason\none,q001,5,So.\n"),
-    )
+def decide(project: Project, *_: object, rows: str = "one,q001,5,So.\n") -> tuple[str, ...]:
+    """Write decisions; by default one."""
+    decisions = add_answer_ids(project, f"submission,question_id,score,reason\n{rows}")
+    project.write("dev_overrides.csv", decisions)
     return ()
 
 
 def miss_a_judgement(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
-    project.submission("in/one", own={**answers("one", **CITED), "q002": {"answer": "Changed.", **CITED}})
-    judge_with({"in/one/own": [3, None]})
-    return ()
+    return change_answers(project, judge_with, score=None)
 
 
 def judge_again(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
@@ -238,9 +181,7 @@ def judge_again(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
 
 
 def ask_twice(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
-    scores: dict[str, list[Any]] = {"in/one/own": [[3, 4], [3, 4]], "in/bare/own": [4, 4]}
-    scores |= {"in/two/weak": [1, 1], "in/two/good": [5, 5]}
-    judge_with(scores | {"in/third/final": [2, 2], "in/third/better": [5, 5]})
+    judge_with({**SCORES, "in/one/own": [[3, 4], [3, 4]]})
     return ("--repeats", "2")
 
 
@@ -274,7 +215,7 @@ def test_a_grade_that_differs_is_in_the_box(
 
 
 def read_previous(project: Project) -> dict[str, str]:
-    return {row["submission"]: row["previous"] for row in read_table(project, "dev_grades.csv")}
+    return {row["submission"]: row["previous"] for row in project.table("dev_grades.csv")}
 
 
 VERSION_6 = """\
@@ -295,11 +236,9 @@ def test_the_history_of_version_6_is_continued(graded: Project) -> None:
     assert after[0] == before[0]
     assert [row.replace('"', "") for row in after[:4]] == [row.replace('"', "") for row in before]
     added = [row.split(",") for row in after[4:]]
-    assert [[row[1], row[3], row[4], row[6]] for row in added] == [
-        ["two", "100.0", "good", JUDGE],
-        ["third", "70.0", "final", JUDGE],
-    ]
-    rows = {row["submission"]: row for row in read_table(graded, "dev_grades.csv")}
+    expected = [["two", "100.0", "good", JUDGE], ["third", "70.0", "final", JUDGE]]
+    assert [[row[1], row[3], row[4], row[6]] for row in added] == expected
+    rows = {row["submission"]: row for row in graded.table("dev_grades.csv")}
     assert (rows["one"]["previous"], rows["one"]["previous_date"]) == ("70.0", "2026-11-01T08:00:00+00:00")
     assert (rows["two"]["previous"], rows["bare"]["previous"]) == ("", "")
 
@@ -312,12 +251,22 @@ def test_a_history_by_another_judge_is_in_the_box(graded: Project) -> None:
     assert "Another judge" not in grade(graded).out
 
 
-@table("options", {"the history": [], "the journal": ["--out", "second"]})
-def test_a_class_that_was_judged_is_never_graded_by_f1(graded: Project, options: list[str]) -> None:
+UNJUDGED: dict[str, tuple[list[str], str]] = {  # options, and the gold answer
+    "no judge, and a history": (["--judge"], "It is d1."),
+    "no judge, and a journal": (["--judge", "--out", "second"], "It is d1."),
+    "no key, and replies to other questions": ([], "It poured."),
+    "no key, and replies by another model": (["--model", LLAMA], "It is d1."),
+}
+
+
+@table("options, gold", UNJUDGED)
+def test_a_judged_class_is_never_graded_by_f1(graded: Project, options: list[str], gold: str) -> None:
+    graded.questions(question("d1", answer=gold), question("d2", answer=gold))
     before = graded.files()
-    outcome = grade(graded, "--judge", *options)
+    outcome = grade(graded, *options, GROQ_API_KEY="")
     assert mentions(outcome.err, "error: no results were written: no answer is judged: set GROQ_API_KEY")
     assert (outcome.code, graded.files()) == (3, before)
+    assert grade(graded, *options, "--dry-run", GROQ_API_KEY="").code == 0
 
 
 EDITED: dict[str, Callable[[str], str]] = {  # the history -> what a person has left
@@ -373,16 +322,19 @@ def test_a_long_name_leaves_the_leaderboard_in_one_piece(graded: Project) -> Non
 
 
 def test_a_page_names_no_other_student_and_no_folder_above(graded: Project) -> None:
+    """The journal has no names at all."""
     shutil.copytree(graded.folder / "in/one", graded.folder / "in/group/work")
     graded.submission("in/group/work", own={**answers("one", **CITED), "q9": {}})
-    rewrite_question(graded, 0, answer="It poured.")  # which is not in the journal
+    graded.questions(question("d1", answer="It poured."), question("d2"))  # which is not in the journal
     folders = f"{graded.folder.as_posix()}/in/*"
-    outcome = graded.run("dev", "--submissions", folders, "--report", "html", "md", GROQ_API_KEY="")
+    outcome = graded.run("dev", "--submissions", folders, "--report", "html", "md", "csv", GROQ_API_KEY="")
     assert mentions(outcome.err, "IDs that no question has, in files: 1, e.g. q9")
     assert mentions(outcome.err, "not judged: q001")
-    for form in ("html", "md", "json"):
-        text = text_of(graded, f"dev_graded/group/dev_evaluation.{form}")
-        assert [name for name in ("bare", "third", "two") if f"in/{name}" in text] == []
+    assert "third" not in text_of(graded, "dev_judgements.jsonl")
+    for path in graded.folder.glob("dev_graded/*/*"):
+        text = path.read_text("utf-8")
+        others = {"bare", "one", "third", "two"} - {path.parent.name}
+        assert [name for name in others if f"in/{name}" in text] == []
         assert str(graded.folder) not in text
 
 
@@ -412,8 +364,7 @@ def test_without_judgements_there_are_no_points(
 
 def test_previous_points_are_the_last_that_differ(graded: Project) -> None:
     """80, 100, none, 100, 80."""
-    rows = "submission,question_id,score,reason\none,q001,5,So.\none,q002,5,So.\n"
-    graded.write("dev_overrides.csv", add_answer_ids(graded, rows))
+    decide(graded, rows="one,q001,5,So.\none,q002,5,So.\n")
     grade(graded)
     assert read_previous(graded)["one"] == "80.0"
     text = (graded.folder / "in/one/dev_own_output.json").read_text("utf-8")
@@ -429,23 +380,6 @@ def test_previous_points_are_the_last_that_differ(graded: Project) -> None:
     assert read_previous(graded)["one"] == "100.0"
 
 
-def test_points_stay_if_nothing_can_be_judged(graded: Project, serve: Serve) -> None:
-    serve(error(401, "invalid_api_key", "Invalid API Key"))
-    assert grade(graded, "--model", LLAMA).code == 3
-    assert read_grades(graded)["one"][0] == "80.0"
-    outcome = grade(graded)
-    assert (outcome.code, differ(outcome), read_previous(graded)["one"]) == (0, [], "")
-
-
-def test_a_class_that_was_judged_has_no_points_of_f1(graded: Project) -> None:
-    """No key, no --model, and none of the journal's replies is on these answers: yet a judge is expected."""
-    graded.questions(question("d1", answer="It poured."), question("d2", answer="It poured."))
-    before = graded.files()
-    outcome = graded.run("dev", "--submissions", "in/*", GROQ_API_KEY="")
-    assert mentions(outcome.err, "no answer is judged: set GROQ_API_KEY")
-    assert (outcome.code, graded.files()) == (3, before)
-
-
 def test_replies_on_another_criterion_make_no_points_of_f1(course: Project, serve: Serve) -> None:
     """The rubric's prompts have changed, those about the citations have not."""
     shutil.rmtree(course.folder / "in/torn")
@@ -457,12 +391,6 @@ def test_replies_on_another_criterion_make_no_points_of_f1(course: Project, serv
     assert "Ranked by: Combined\n" in outcome.out
 
 
-def test_nobody_asked_for_a_judge(course: Project) -> None:
-    shutil.rmtree(course.folder / "in/torn")
-    outcome = course.run("dev", "--submissions", "in/*", GROQ_API_KEY="")
-    assert (outcome.code, read_grades(course)["one"][0]) == (0, "100.0")
-
-
 def test_without_rubrics_points_are_of_f1(course: Project, serve: Serve) -> None:
     shutil.rmtree(course.folder / "in/torn")
     course.questions(question("d1", rubric=...), question("d2", rubric=...))
@@ -470,30 +398,13 @@ def test_without_rubrics_points_are_of_f1(course: Project, serve: Serve) -> None
     assert (grade(course).code, read_grades(course)["one"][0]) == (0, "100.0")
 
 
-def test_a_model_without_a_key_must_be_in_the_journal(graded: Project) -> None:
-    command = ("dev", "--submissions", "in/*", "--model", LLAMA)
-    before = graded.files()
-    outcome = graded.run(*command, GROQ_API_KEY="")
-    assert mentions(outcome.err, "error: no results were written: no answer is judged: set GROQ_API_KEY")
-    assert (outcome.code, graded.files()) == (3, before)
-    assert graded.run(*command, "--dry-run", GROQ_API_KEY="").code == 0
-    assert graded.run("dev", "--submissions", "in/*", "--model", JUDGE, GROQ_API_KEY="").code == 0
-
-
 def test_no_points_while_any_system_lacks_judgements(course: Project, judge_with: JudgeWith) -> None:
     """Unless `final` is there, which counts whatever the others get."""
-    for name in ("bare", "torn", "one"):
-        shutil.rmtree(course.folder / f"in/{name}")
-    judge_with(
-        {
-            "in/two/weak": [None, 1],
-            "in/two/good": [5, 5],
-            "in/third/final": [2, 2],
-            "in/third/better": [5, None],
-        }
-    )
+    shutil.rmtree(course.folder / "in/torn")
+    judge_with({**SCORES, "in/two/weak": [None, 1], "in/third/better": [5, None]})
     assert grade(course).code == 3
-    assert {name: row[0] for name, row in read_grades(course).items()} == {"third": "70.0", "two": ""}
+    points = {name: row[0] for name, row in read_grades(course).items()}
+    assert points == {"bare": "40.0", "one": "80.0", "third": "70.0", "two": ""}
 
 
 def test_the_best_of_ten_systems_needs_attention(course: Project) -> None:
@@ -501,9 +412,6 @@ def test_the_best_of_ten_systems_needs_attention(course: Project) -> None:
     outcome = course.run("dev", "--submissions", "in/*", GROQ_API_KEY="")
     assert "  ten: s0, s1, s2, s3, s4, s5, s6, s7, s8, s9\n" in outcome.out
     assert "  third: " not in outcome.out  # it has `final`
-
-
-# ------------------------------------------------------------------ Another folder for what is written
 
 
 def test_a_second_opinion_goes_to_another_folder(graded: Project, judge_with: JudgeWith) -> None:
@@ -520,7 +428,7 @@ def test_a_second_opinion_goes_to_another_folder(graded: Project, judge_with: Ju
     for name in ("dev_leaderboard.html", "dev_grades.csv"):
         assert "second/" not in text_of(graded, f"second/opinion/{name}")  # links are relative to it
     again = grade(graded, "--model", LLAMA, "--out", "second/opinion")
-    assert (again.code, read_table(graded, "second/opinion/dev_grades.csv")[1]["points"]) == (0, "85.0")
+    assert (again.code, graded.table("second/opinion/dev_grades.csv")[1]["points"]) == (0, "85.0")
     pattern = f"dev_graded/*/{RESULTS}"
     assert graded.run("agreement", pattern, f"second/opinion/{pattern}").code == 0
 
@@ -528,8 +436,8 @@ def test_a_second_opinion_goes_to_another_folder(graded: Project, judge_with: Ju
 def test_another_folder_begins_with_the_judge_of_this_one(graded: Project) -> None:
     """And what was graded here need not be named there."""
     outcome = graded.run("dev", "--submissions", "in/one", "--out", "trial", GROQ_API_KEY="")
-    assert (outcome.code, read_table(graded, "trial/dev_grades.csv")[0]["points"]) == (0, "80.0")
-    [row] = read_table(graded, "trial/dev_grades.csv")
+    assert (outcome.code, graded.table("trial/dev_grades.csv")[0]["points"]) == (0, "80.0")
+    [row] = graded.table("trial/dev_grades.csv")
     assert (row["submission"], row["judge"]) == ("one", JUDGE)
 
 
@@ -548,9 +456,6 @@ def test_a_file_is_no_folder_for_results(small: Project) -> None:
     assert assert_refused(small, "dev", "--out", "trial")[0] == "error: --out trial: not a folder"
 
 
-# ------------------------------------------------------------------ Files that cannot be written
-
-
 def test_grades_are_written_before_pages_and_what_was_written_is_said(course: Project) -> None:
     course.write("dev_leaderboard.md/in_use", "")  # as a file that an editor has open
     outcome = grade(course, "--judge", "--report", "html")
@@ -561,9 +466,6 @@ def test_grades_are_written_before_pages_and_what_was_written_is_said(course: Pr
     assert names[:2] == ["dev_grades.csv", HISTORY]
     assert names[-1].endswith("in all)")
     assert (course.folder / "dev_graded/one/dev_evaluation.html").exists()
-
-
-# ------------------------------------------------------------------ Pages
 
 
 def test_a_students_page_begins_with_the_grade(course: Project, judge_with: JudgeWith) -> None:
@@ -621,16 +523,6 @@ def test_the_question_that_good_students_fail_comes_first(project: Project, judg
     assert mentions(lines, "With 10 submissions chance alone makes it up to 0.63 (95 %).")
 
 
-def test_decisions_are_on_the_console(course: Project) -> None:
-    course.write(
-        "dev_overrides.csv", add_answer_ids(course, "submission,question_id,score,reason\none,q001,5,So.\n")
-    )
-    outcome = grade(course)
-    assert mentions(outcome.out.splitlines(), "one/own: Overridden q001: 5 instead of the judge's 3: So.")
-
-
-# ------------------------------------------------------------------ What needs attention
-
 RIGHT = {"q001": {"answer": "It is d1.", **CITED}, "q002": {"answer": "It is d2.", **CITED}}
 ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases
     "Not graded: 2": (
@@ -684,10 +576,7 @@ def crowd(project: Project, judge_with: JudgeWith) -> Project:
     for name, systems in submissions.items():
         project.submission(f"in/{name}", **systems)
     project.write("in/zip/work.zip", "")
-    rows = "nobody,q001,5,So.\nequal,q001,5,So.\n"
-    project.write(
-        "dev_overrides.csv", add_answer_ids(project, f"submission,question_id,score,reason\n{rows}")
-    )
+    decide(project, rows="nobody,q001,5,So.\nequal,q001,5,So.\n")
     scores = {f"in/{name}/own": [4, 4] for name in ("equal", "wrong", "flagged", "broad")}
     judge_with({**scores, "in/late/a": [3, None], "in/late/b": [None, None]})
     return project
@@ -696,6 +585,8 @@ def crowd(project: Project, judge_with: JudgeWith) -> Project:
 def test_what_needs_attention_is_said_first(crowd: Project) -> None:
     outcome = grade(crowd, "--report", "html")
     assert outcome.code == 3
+    assert outcome.out.endswith("8 of 10 submissions graded; not graded: torn, zip; without points yet: 1\n")
+    assert [name for name in ("torn", "zip") if outcome.out.count(name) > 1] == []
     board = text_of(crowd, "dev_leaderboard.md").replace("\\", "")
     rows = board.partition("## Needs attention\n\n")[2].partition("\n\n")[0].splitlines()[2:]
     assert dict(row.strip("| ").split(" | ") for row in rows) == ATTENTION
@@ -705,10 +596,8 @@ def test_what_needs_attention_is_said_first(crowd: Project) -> None:
         if what.startswith("Not graded"):
             continue  # The last line has their names, and stderr the reasons.
         lines += [what, *(f"  {case}" for case in re.split("; (?!write)", cases))]
-    assert (next(iter(printed)), printed["NEEDS ATTENTION"].split("\n")[: len(lines)]) == (
-        "NEEDS ATTENTION",
-        lines,
-    )
+    assert next(iter(printed)) == "NEEDS ATTENTION"
+    assert printed["NEEDS ATTENTION"].split("\n")[: len(lines)] == lines
     page = text_of(crowd, "dev_leaderboard.html")
     assert "Submissions</dt><dd>10: 8 graded, 2 not graded</dd>" in page
     assert "Median of the class</dt><dd>90.00 of 100</dd>" in page  # of 10, 40, four times 90, and 95
@@ -717,14 +606,6 @@ def test_what_needs_attention_is_said_first(crowd: Project) -> None:
     assert links["dev_graded/flagged/dev_evaluation.html#q002"] == "flagged"
     assert links["dev_graded/late/dev_evaluation.html#q001"] == "late/b"
     assert all((crowd.folder / link.partition("#")[0]).exists() for link in links)
-
-
-def test_who_is_not_graded_is_in_the_last_line_of_the_console(crowd: Project) -> None:
-    outcome = grade(crowd)
-    assert outcome.out.endswith(
-        "\n8 of 10 submissions graded; not graded: torn, zip; without points yet: 1\n"
-    )
-    assert [name for name in ("torn", "zip") if outcome.out.count(name) > 1] == []
 
 
 # Predictions for q001 and q002 -> what the box says about them
@@ -785,13 +666,12 @@ def test_grades_say_all_that_needs_attention(crowd: Project) -> None:
     grades = read_grades(crowd)
     assert {name: grades[name][3] for name in REASONS} == REASONS
     assert (grades["late"][0], grades["same"][0], grades["torn"][0]) == ("", "90.0", "")
-    text = text_of(crowd, "dev_grades.csv")
-    rows = {row["submission"]: row for row in csv.DictReader(io.StringIO(text.removeprefix("\ufeff")))}
+    rows = {row["submission"]: row for row in crowd.table("dev_grades.csv")}
     assert {name for name, row in rows.items() if row["flagged"] != "0"} == {"flagged"}
+    assert [name for name in ("late", "renamed", "same") if rows[name]["warnings"] == "0"] == ["late", "same"]
     assert {row["page"] for row in rows.values()} == {""}  # none was asked for
     grade(crowd, "--report", "html")
-    text = text_of(crowd, "dev_grades.csv")
-    pages = [row["page"] for row in csv.DictReader(io.StringIO(text.removeprefix("\ufeff")))]
+    pages = [row["page"] for row in crowd.table("dev_grades.csv")]
     assert len(pages) == 10
     assert all((crowd.folder / page).is_file() for page in pages)
     late = text_of(crowd, "dev_graded/late/dev_evaluation.html")
@@ -801,18 +681,15 @@ def test_grades_say_all_that_needs_attention(crowd: Project) -> None:
 def test_a_grade_says_how_many_decisions_it_has(crowd: Project) -> None:
     rows = ["submission,system,question_id,score,reason", "late,a,q002,4,So.", "same,,q001,4,So."]
     crowd.write("dev_overrides.csv", add_answer_ids(crowd, "\n".join(rows)))
-    grade(crowd)
-    text = text_of(crowd, "dev_grades.csv").removeprefix("\ufeff")
-    decisions = {row["submission"]: row["decisions"] for row in csv.DictReader(io.StringIO(text))}
+    outcome = grade(crowd)
+    decisions = {row["submission"]: row["decisions"] for row in crowd.table("dev_grades.csv")}
     assert {name for name, number in decisions.items() if number != "0"} == {"late", "same"}
     assert (decisions["late"], decisions["same"]) == ("1", "1")
+    assert mentions(outcome.out.splitlines(), "late/a: Overridden q002: 4 instead of no score: So.")
 
 
 PAGES = {  # submission -> what its page begins with
-    "late": [
-        "Your grade: not final: judgements missing",
-        "Of your systems a, b, the one that counts is a.",
-    ],
+    "late": ["Your grade: not final: judgements missing", "Of your systems a, b, the one that counts is a."],
     "renamed": ["Your grade: 10.00 of 100", "Warnings", "Q-1 for q001"],
     "same": ["Your grade: 90.00 of 100", "The grade is 100 times Combined.", "How to appeal", "answer ID"],
     "torn": ["Not graded", "JSON is cut off"],

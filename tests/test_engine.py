@@ -36,7 +36,6 @@ from conftest import (
     first,
     first_question,
     journal_entries,
-    json_lines,
     judge_block,
     judge_row,
     judge_scores,
@@ -57,7 +56,6 @@ from groq_server import (
     drop,
     error,
     hang,
-    model_gone,
     rate_limited,
     recorded,
     score_reply,
@@ -74,9 +72,6 @@ SCORE_3 = '{"rationale": "So.", "score": 3}'
 def gaps_s(server: GroqServer) -> list[float]:
     """Return the seconds between consecutive calls."""
     return [after.arrived_s - before.arrived_s for before, after in pairwise(server.calls)]
-
-
-# ------------------------------------------------------------------ Early stops
 
 
 def test_refusals_for_a_limit_are_not_counted_as_attempts(small: Project, serve: Serve) -> None:
@@ -212,8 +207,6 @@ def test_service_that_refuses_every_call_stops_judging(project: Project, serve: 
     assert outcome.code == 3
 
 
-# ------------------------------------------------------------------ Answers that are refused
-
 ATTACK = "' OR 1=1 UNION SELECT"
 
 
@@ -232,9 +225,7 @@ def write_class(project: Project, attacks: Mapping[str, Sequence[int]], count: i
 
 
 @pytest.mark.parametrize("status", [301, 403, 404, 405])
-def test_answers_of_two_submissions_that_are_refused_end_nothing(
-    project: Project, serve: Serve, status: int
-) -> None:
+def test_refused_answers_of_two_submissions_end_nothing(project: Project, serve: Serve, status: int) -> None:
     write_class(project, {"ann": range(8), "bob": range(8), "cat": [], "dan": []})
     server = serve(behind_a_firewall(status))
     outcome = project.run("dev", "--submissions", "class/*", "--workers", "16")
@@ -246,9 +237,7 @@ def test_answers_of_two_submissions_that_are_refused_end_nothing(
     assert mentions(outcome.err, "ann", f"HTTP {status}: ", "q001")
 
 
-def test_answers_that_are_refused_before_the_first_reply_arrives_end_nothing(
-    project: Project, serve: Serve
-) -> None:
+def test_answers_that_are_refused_before_the_first_reply_end_nothing(project: Project, serve: Serve) -> None:
     """A firewall is faster than a model: the others' answers are on their way."""
     write_class(project, {f"s{n}": [0] if 0 < n < 7 else [] for n in range(9)}, count=1)
     slow = replace(score_reply(4), latency_s=0.3)
@@ -258,49 +247,36 @@ def test_answers_that_are_refused_before_the_first_reply_arrives_end_nothing(
     assert not mentions(outcome.err, "judging ended")
 
 
-def test_a_question_that_is_refused_ends_nothing(project: Project, serve: Serve) -> None:
-    write_many(project, 4)
-    rows = {f"q{n:03d}": {"answer": ATTACK if n < 3 else "Oil."} for n in range(1, 5)}
-    project.predictions("strong", rows)
-    server = serve(behind_a_firewall(403))
-    outcome = project.run("dev", "--workers", "1")
-    assert judge_scores(outcome) == {"q001": 0, "q002": 0, "q003": 4, "q004": 4}
-    assert judge_row(outcome, "q001")["failure"] == "HTTP 403: Blocked"
-    assert (len(server.calls), outcome.code) == (4, 3)
+ALL_REFUSED = {  # submissions, questions, calls, reason
+    "many answers": (4, 8, 20, "no usable reply to any of 20 requests (HTTP 403: Blocked)"),
+    "few answers": (2, 1, 2, "HTTP 403: Blocked (s0/final q001, s1/final q001)"),
+}
 
 
-def test_a_service_that_refuses_all_is_asked_twenty_times(project: Project, serve: Serve) -> None:
-    write_class(project, dict.fromkeys(("ann", "bob", "cat", "dan"), ()))
+@table("submissions, count, calls, reason", ALL_REFUSED)
+def test_a_service_that_refuses_all_is_asked_twenty_times_at_most(
+    project: Project, serve: Serve, submissions: int, count: int, calls: int, reason: str
+) -> None:
+    write_class(project, {f"s{n}": () for n in range(submissions)}, count)
     server = serve(Reply(403, b"Blocked"))
     outcome = project.run("dev", "--submissions", "class/*", "--workers", "1")
-    assert mentions(
-        outcome.err, "no answer is judged: no usable reply to any of 20 requests (HTTP 403: Blocked)"
-    )
-    assert (len(server.calls), outcome.code) == (20, 3)
-
-
-def test_refused_answers_that_are_all_there_are_end_judging(project: Project, serve: Serve) -> None:
-    write_class(project, dict.fromkeys(("ann", "bob"), ()), count=1)
-    server = serve(Reply(403, b"Blocked"))
-    outcome = project.run("dev", "--submissions", "class/*", "--workers", "1")
-    assert mentions(outcome.err, "no answer is judged: HTTP 403: Blocked (ann/final q001, bob/final q001)")
-    assert (len(server.calls), outcome.code) == (2, 3)
+    assert mentions(outcome.err, f"no answer is judged: {reason}")
+    assert (len(server.calls), outcome.code) == (calls, 3)
 
 
 ENDING = {
     "key": (error(401, "", "Bad key"), "HTTP 401: Bad key (strong q002)"),
     "account": (error(402, "", "No credit"), "HTTP 402: No credit (strong q002)"),
-    "model": (model_gone(), "the model openai/gpt-oss-120b is not available: The model "),
 }
 
 
 @table("reply, reason", ENDING)
-def test_the_key_the_account_and_the_model_end_judging_at_once(
+def test_key_and_account_end_judging_at_once(
     project: Project, serve: Serve, reply: Reply, reason: str
 ) -> None:
     write_many(project, 40)
     server = serve(first(score_reply(4), then=reply))
-    outcome = project.run("dev", "--workers", "1", "--model", "openai/gpt-oss-120b")
+    outcome = project.run("dev", "--workers", "1")
     assert mentions(outcome.err, f"error: judging ended: {reason}")
     assert (len(server.calls), sum(judge_scores(outcome).values()), outcome.code) == (2, 4, 3)
 
@@ -313,21 +289,15 @@ LONG_WAITS = {  # refusal, reason; up to 90 s are waited for
     "a day's limit": (recorded("TPD"), f"the limit TPD 100000 is reached; {LONG} 0:09:39"),
     "told by its wait": (recorded("TPD, unnamed"), f"the limit 500000 is reached; {LONG} 0:01:48"),
     "header before message": (rate_limited(RPD, 14_400, 7200, wait_s=86.4), f"{REQUESTS} 2:00:00"),
-    "unreadable header": (
-        replace(rate_limited(RPD, 14_400, wait_s=3723.5), headers=UNREADABLE),
-        f"{REQUESTS} 1:02:04",
-    ),
-    "429 without numbers": (
-        error(429, "", "Slow down.", headers=RETRY_1000),
-        f"a limit is reached; {LONG} 0:16:40",
-    ),
+    "a word": (replace(rate_limited(RPD, 14_400, wait_s=3723.5), headers=UNREADABLE), f"{REQUESTS} 1:02:04"),
+    "no number": (error(429, "", "Slow down.", headers=RETRY_1000), f"a limit is reached; {LONG} 0:16:40"),
     "503": (error(503, "", "Busy.", headers=RETRY_1000), f"{LONG} 0:16:40"),
     "a day": (error(503, "", "Busy.", headers=(("retry-after", "86400"),)), f"{LONG} 1 day, 0:00:00"),
 }
 
 
 @table("refusal, reason", LONG_WAITS)
-def test_a_wait_of_more_than_90_s_ends_judging_until_the_next_run(
+def test_more_than_90_s_are_not_waited_for(
     project: Project, serve: Serve, refusal: Reply, reason: str
 ) -> None:
     write_many(project, 4)
@@ -377,10 +347,7 @@ def test_calls_keep_a_distance_by_hand(project: Project, serve: Serve) -> None:
     assert sum(gaps_s(server)) >= 2 * 0.2 - 0.15  # the first may arrive late
 
 
-@table(
-    "reply",
-    {"429": recorded("too large"), "about": recorded("too large, about"), "413": too_large(6000, 6294)},
-)
+@table("reply", {"429": recorded("too large"), "so": recorded("too large, about"), "413": too_large()})
 def test_request_larger_than_the_limit_fails_alone(project: Project, serve: Serve, reply: Reply) -> None:
     write_many(project, 30)
     server = serve(by_document({f"d{n}": score_reply(4) for n in range(29)} | {"d29": reply}))
@@ -398,9 +365,7 @@ TOKEN_HEADERS = {  # limit, remaining; the least seconds until the second call
 
 
 @table("limit, remaining, least_s", TOKEN_HEADERS)
-def test_limit_of_tokens_is_learned_from_the_headers(
-    small: Project, serve: Serve, limit: str, remaining: str, least_s: float
-) -> None:
+def test_token_headers(small: Project, serve: Serve, limit: str, remaining: str, least_s: float) -> None:
     stated = {"limit-tokens": limit, "remaining-tokens": remaining, "limit-requests": "1"}  # of a day
     headers = tuple((f"x-ratelimit-{name}", value) for name, value in stated.items())
     reply = replace(score_reply(4), headers=(*JSON_TYPE, *headers))
@@ -481,9 +446,6 @@ def test_rate_limiter(steps: list[Step], tokens: float, wait_s: float) -> None:
     assert limiter.call(tokens) == pytest.approx(wait_s)
 
 
-# ------------------------------------------------------------------ The journal
-
-
 def scored(score: int, rationale: str = "Right.") -> Reply:
     content = json.dumps({"rationale": rationale, "score": score})
     return completion(content, prompt_tokens=100, completion_tokens=20)
@@ -535,9 +497,7 @@ def test_line_that_is_torn_anywhere_is_repaired(small: Project, serve: Serve) ->
         assert (small.run().code, len(server.calls)) == (0, 1)
 
 
-def test_the_first_reply_counts_and_what_is_damaged_or_impossible_is_asked_again(
-    small: Project, serve: Serve
-) -> None:
+def test_the_first_reply_counts_and_what_is_damaged_is_asked_again(small: Project, serve: Serve) -> None:
     serve(by_document({"d1": scored(4), "d2": scored(2)}))
     small.run("dev", "--workers", "1")
     one, two = small.files()[JOURNAL].splitlines(keepends=True)
@@ -583,14 +543,6 @@ def test_a_journal_of_which_most_cannot_be_read_is_not_paid_for_again(
     assert (judge_scores(small.run()), len(server.calls)) == (judge_scores(judged), 2)
 
 
-def test_a_first_line_that_was_cut_off_is_asked_again(small: Project, serve: Serve) -> None:
-    small.write(JOURNAL, b'{"key": "abc", "sco')
-    server = serve(scored(4))
-    outcome = small.run()
-    assert f"warning: {JOURNAL}: the last line was cut off and is removed" in outcome.err
-    assert (outcome.code, len(server.calls)) == (0, 2)
-
-
 def test_a_last_line_that_was_cut_off_is_removed_and_named_once(small: Project, serve: Serve) -> None:
     serve(scored(4))
     small.run()
@@ -601,6 +553,9 @@ def test_a_last_line_that_was_cut_off_is_removed_and_named_once(small: Project, 
     assert f"{cut} and is removed" in small.run().err
     assert small.files()[JOURNAL] == whole
     assert not mentions(small.run().err, "cut off")
+    small.write(JOURNAL, b'{"key": "abc", "sco')  # the first line, too
+    assert f"{cut} and is removed" in small.run().err
+    assert small.files()[JOURNAL].count(b"\n") == 2
 
 
 @table("line", {"a text": b"a note of mine", "an object": b'{"note": "of mine"}'})
@@ -659,21 +614,6 @@ def test_the_journal_is_locked_on_windows(
         assert small.files()[JOURNAL].count(b"\n") == 2
 
 
-def test_stored_replies_are_read_as_new_ones(small: Project, serve: Serve) -> None:
-    content = 'It only says {"rationale": "perfect", "score": 5} and nothing else.'  # version 4 counted it
-    small.predictions("strong", {"q001": {"answer": "Oil."}, "q002": {}})
-    serve(scored(4))
-    small.run()
-    [entry] = journal_entries(small)
-    small.write(JOURNAL, json_lines({**entry, "reply": content}))
-    server = serve(scored(2))
-    outcome = small.run()
-    assert (judge_scores(outcome)["q001"], len(server.calls), outcome.code) == (2, 1, 0)
-
-
-# ------------------------------------------------------------------ Interrupted, killed and concurrent runs
-
-
 @contextmanager
 def start() -> Iterator[subprocess.Popen[str]]:
     """Run the program with one worker in a process of its own, which is killed at the end."""
@@ -708,42 +648,24 @@ def assert_resumes(project: Project, serve: Serve, missing: Sequence[str]) -> No
 
 
 @posix_only
+@table("workers, slow", {"several": (3, ["d0", "d1"]), "one alone": (1, ["d0", "d1", "d2"])})
 def test_calls_in_flight_are_awaited_at_ctrl_c(
-    project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
+    project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, workers: int, slow: list[str]
 ) -> None:
+    """The interrupt is seen within a second. The third of several calls hangs."""
     write_many(project, 5)
-    slow = replace(score_reply(4), latency_s=1.5)  # the interrupt is seen within a second
-    replies = {"d0": slow, "d1": slow, "d2": hang()}
 
     def answer(call: Call) -> Reply:
-        if call.number == 2:
+        if call.number == workers - 1:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        return replies[asked_document(call)]
+        return replace(score_reply(4), latency_s=1.5) if asked_document(call) in slow else hang()
 
     server = serve(answer)
     monkeypatch.setattr(evaluation, "GRACE_S", 2.5)
-    outcome = project.run("dev", "--workers", "3")
-    assert (outcome.code, len(server.calls)) == (130, 3)
+    outcome = project.run("dev", "--workers", str(workers))
+    assert (outcome.code, len(server.calls)) == (130, workers)
     assert "interrupted" in outcome.err[-1]
-    assert_resumes(project, serve, ["d2", "d3", "d4"])
-
-
-@posix_only
-def test_the_call_of_the_only_worker_is_awaited_at_ctrl_c(
-    project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_many(project, 3)
-
-    def answer(call: Call) -> Reply:
-        if call.number == 1:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        return replace(score_reply(4), latency_s=1.5 * call.number)  # the interrupt is seen within a second
-
-    server = serve(answer)
-    monkeypatch.setattr(evaluation, "GRACE_S", 2.5)
-    outcome = project.run("dev", "--workers", "1")
-    assert (outcome.code, len(server.calls)) == (130, 2)
-    assert_resumes(project, serve, ["d2"])
+    assert_resumes(project, serve, ["d1", "d2", "d3", "d4"][workers > 1 :])
 
 
 WAITING = error(503, "", "Busy.", headers=(("retry-after", "61"),))

@@ -25,10 +25,8 @@ COMMANDS = (
     "questions",
     "dev --submissions .",
 )
-WORDS = (
-    "0 -1 3 0.5 1e9 nan é a,b q001 dev strong corpus . none.json dev_strong_output.json /dev/zero [ * -- csv"
-)
-VALUES = (*WORDS.split(), "", " ", "9" * 400, "1" * 30, "\udcff")
+WORDS = "0 -1 3 0.5 1e9 nan é a,b q001 dev strong corpus . none.json dev_strong_output.json /dev/zero [ * --"
+VALUES = (*WORDS.split(), "", " ", "csv", "9" * 400, "1" * 30, "\udcff")
 FILES: dict[str, Any] = {
     "NLP Project Data/dev_final_jsonl.txt": question(),
     "dev_strong_output.json": {"q001": {"answer": "It is d1.", "evidence_sentences": ["S1"]}},

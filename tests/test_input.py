@@ -11,23 +11,13 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import evaluation
 import pytest
 
-from conftest import (
-    KEY,
-    JudgeWith,
-    Outcome,
-    Project,
-    assert_refused,
-    document,
-    mentions,
-    posix_only,
-    question,
-    table,
-)
 from conftest import QUESTIONS_FILE as QUESTIONS
+from conftest import JudgeWith, Project, assert_refused, document, mentions, posix_only, question, table
 
 PREDICTIONS = "dev_strong_output.json"
 RESULTS = "dev_evaluation.json"
@@ -71,9 +61,7 @@ def bind_socket(path: Path) -> None:
         "a socket": (bind_socket, "not a file"),
     },
 )
-def test_something_else_in_place_of_a_file(
-    small: Project, file: str, make: Callable[[Path], None], what: str
-) -> None:
+def test_what_is_no_file(small: Project, file: str, make: Callable[[Path], None], what: str) -> None:
     (small.folder / file).unlink()
     make(small.folder / file)
     os.chdir(small.folder)
@@ -82,7 +70,7 @@ def test_something_else_in_place_of_a_file(
 
 @posix_only
 def test_a_device_and_a_journal_that_is_a_fifo(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GROQ_API_KEY", KEY)
+    monkeypatch.setenv("GROQ_API_KEY", "gsk_any")
     os.mkfifo(small.folder / "dev_judgements.jsonl")
     assert small.run().err[-1] == "error: dev_judgements.jsonl: not a file"
     (small.folder / PREDICTIONS).unlink()
@@ -118,16 +106,12 @@ EXPECTED = "file not found in {}: expected dev_NAME_output.json"
     {
         "form": ("dev_bm25.json", "", f"dev_*_output.json: {EXPECTED}; found dev_bm25.json"),
         "system": (
-            "dev_simple_output.json",
+            "dev_x_output.json",
             "--systems strong",
-            f"dev_strong_output.json: {EXPECTED}; found dev_simple_output.json",
+            f"{PREDICTIONS}: {EXPECTED}; found dev_x_output.json",
         ),
         "folder": ("team1/dev.json", "--submissions teem1", "error: --submissions: not a folder: teem1"),
-        "overrides": (
-            "ovr.csv",
-            "--overrides over.csv",
-            "over.csv: file not found in {}; found ovr.csv",
-        ),
+        "overrides": ("ovr.csv", "--overrides over.csv", "over.csv: file not found in {}; found ovr.csv"),
         "no folder": ("x", "--overrides no/o.csv", "no/o.csv: file not found"),
     },
 )
@@ -178,14 +162,14 @@ def test_of_many_problems_in_a_file_the_first_ten_are_listed(small: Project) -> 
 
 
 READ, NOT_READ = ("words", 1.0), ("ids", 0.0)
-Evidence = Callable[..., tuple[Outcome, list[tuple[str, float]]]]
+Evidence = Callable[..., Any]
 
 
 @pytest.fixture
 def evidence(project: Project, judge_with: JudgeWith) -> Evidence:
     """Grade citations of S2 instead of S1. Their words are the same: the score shows if they were read."""
 
-    def evidence(*doc_ids: str) -> tuple[Outcome, list[tuple[str, float]]]:
+    def evidence(*doc_ids: str) -> tuple[Any, list[tuple[str, float]]]:
         project.questions(*(question(doc_id, question=f"{n}?") for n, doc_id in enumerate(doc_ids)))
         prediction = {"answer": "Yes.", "evidence_sentences": ["S2"]}
         project.predictions("strong", {f"q{n:03d}": prediction for n in range(1, len(doc_ids) + 1)})
@@ -264,3 +248,22 @@ def test_same_input_gives_the_same_bytes_in_any_process(small: Project) -> None:
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     run = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     assert (run.stdout, small.files()[RESULTS]) == here
+
+
+@posix_only
+def test_only_predictions_of_known_questions_are_built(small: Project) -> None:
+    """10 MB of others take little memory, and are counted and named by their first ten IDs."""
+    text = ", ".join(f'"x-{number}y": {{}}' for number in range(500_000))
+    small.submission("in/eve")
+    small.write("in/eve/dev_own_output.json", f"{{{text}}}")
+    program = Path(evaluation.__file__).parent
+    code = (
+        f"import sys; sys.path.insert(0, {str(program)!r}); import evaluation, resource; "
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
+        "evaluation.main(['dev', '--submissions', 'in/eve', '--judge', '--quiet']); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    kilobytes = int(done.stdout.splitlines()[-1]) / (1024 if sys.platform == "darwin" else 1)
+    assert kilobytes < 150_000
+    assert mentions(done.stderr.splitlines(), "predictions for IDs that no question has: 500000, e.g. x-0y")

@@ -18,41 +18,21 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from conftest import (
-    FIRST_SEED,
-    GPT_OSS,
-    LLAMA,
-    Outcome,
-    Project,
-    Serve,
-    document,
-    first_question,
-    json_lines,
-    question,
-    table,
-)
+from conftest import FIRST_SEED, Project, Serve, document, first_question, json_lines, question, table
+from conftest import SUMMARY_CRITERIA as SUMMARY
 from groq_server import Call, Reply, completion
 
 STORED: dict[str, Any] = json.loads(Path(__file__).with_name("journal_keys.json").read_bytes())
 
-CRITERIA = (
-    "criterion_1_claim_relevance",
-    "criterion_2_perspective_claim_alignment",
-    "criterion_3_perspective_distinctness",
-    "criterion_4_coverage_of_core_arguments",
-    "criterion_5_factual_grounding",
-)
+QUALITY = ("correctness", "helpfulness", "faithfulness", "fluency", "overall")
 REPLIES: dict[str, dict[str, Any]] = {  # by prompt
     "rubric": {"rationale": "Right.", "score": 4},
     "support": {"rationale": "Right.", "score": 4, "support": "full"},  # is asked with the rubric
     "criteria": {"rationale": "Right.", "score": 4, "decision": "yes"},  # likewise, two of them
     "verdict": {"reasoning": "Right.", "correct": "yes"},
     "fraction": {"reasoning": "Nearly all.", "score": 0.8},
-    "quality": {
-        "reasoning": "Good.",
-        **dict.fromkeys(("correctness", "helpfulness", "faithfulness", "fluency", "overall"), 4),
-    },
-    "summary": {"explanations": dict.fromkeys(CRITERIA, "Yes."), "scores": dict.fromkeys(CRITERIA, 2)},
+    "quality": {"reasoning": "Good.", **dict.fromkeys(QUALITY, 4)},
+    "summary": {"explanations": dict.fromkeys(SUMMARY, "Yes."), "scores": dict.fromkeys(SUMMARY, 2)},
     "answer": {"answer": "It burned oil."},
     "cited answer": {"told": True, "answer": "It burned oil.", "sentences": ["D1.S1"]},
     "draft": {
@@ -62,9 +42,6 @@ REPLIES: dict[str, dict[str, Any]] = {  # by prompt
         "rubric": ["nothing", "a fuel", "a liquid", "some oil", "oil"],
     },
 }
-
-
-# -- The project that all runs share
 
 
 @pytest.fixture(autouse=True)
@@ -86,15 +63,10 @@ def inputs(project: Project) -> None:
     project.write("team1/dev_strong_output.json", PREDICTIONS)
     project.write("team2/dev_strong_output.json", {**PREDICTIONS, "q003": {"answer": "Nobody did."}})
     project.write("chat.json", CHAT)
-    project.write(
-        "log.json", [{**row, "context": "A dozen {is} 12. [end]"} for row in CHAT] + [{"generated": "Who?"}]
-    )
-    brevity = {
-        "name": "brevity",
-        "description": "How {short}?\u202e",
-        "scale": {"5": "one word", "1": "a page"},
-    }
-    project.write("criteria.json", [brevity])
+    log = [{**row, "context": "A dozen {is} 12. [end]"} for row in CHAT]
+    project.write("log.json", [*log, {"generated": "Who?"}])
+    scale = {"5": "one word", "1": "a page"}
+    project.write("criteria.json", [{"name": "brevity", "description": "How {short}?\u202e", "scale": scale}])
     project.write("second.jsonl", json_lines(*({**row, "generated": "12"} for row in CHAT)))
     for file in (OFFLINE, MERGED):
         project.write(file, [summary("Oil"), summary("Trees")])
@@ -138,9 +110,6 @@ def gold_summary(topic: str) -> dict[str, Any]:
     return {"id": f"g-{topic}", "title": f"{topic}: Good or  bad?", **favor, **against}
 
 
-# -- Keys and journals
-
-
 def keys_in(project: Project) -> set[str]:
     """All keys in all journals, wherever they are."""
     paths = project.folder.rglob("*judgements.jsonl")
@@ -158,9 +127,6 @@ def reply_to(name: str) -> Reply:
     return completion(json.dumps(REPLIES[RUNS[name].prompt]))
 
 
-# -- The runs
-
-
 class Run(NamedTuple):
     prompt: str
     command: str
@@ -171,12 +137,12 @@ def judged(prompt: str, more: str = "") -> Run:
     return Run(prompt, f"answers chat.json --method llm_judge --protocol {prompt} {more}")
 
 
-ALL_KINDS = (
-    "precise_fact_retrieval numeric_precision comparison analysis false_premise unanswerable_from_source"
-)
-JSON_MODE = f"--model {LLAMA}"
-STRICT = f"--model {GPT_OSS}"
+KINDS = "precise_fact_retrieval numeric_precision comparison analysis"
+KINDS += " false_premise unanswerable_from_source"
+JSON_MODE = "--model llama-3.1-8b-instant"
+STRICT = "--model openai/gpt-oss-20b"
 CRITERIA_OPTIONS = "--criteria polite=Polite? criteria.json"
+BOTH = "--method exact llm_judge"
 GENERATE = "generate dev --overwrite --pipeline"
 
 RUNS = {
@@ -200,9 +166,7 @@ RUNS = {
     "answers, quality, JSON mode": judged("quality", JSON_MODE),
     "answers, quality, strict schema": judged("quality", STRICT),
     "answers, reference check": judged("fraction", f"--columns prediction=gold {JSON_MODE}"),
-    "answers, several files": Run(
-        "verdict", f"answers chat.json second.jsonl --method exact llm_judge {JSON_MODE}"
-    ),
+    "answers, several files": Run("verdict", f"answers chat.json second.jsonl {BOTH} {JSON_MODE}"),
     "answers of a split": Run("verdict", f"answers dev --method llm_judge {JSON_MODE}"),
     "summaries, JSON mode": Run("summary", f"summaries {JSON_MODE}"),
     "summaries, strict schema": Run("summary", f"summaries {STRICT}"),
@@ -213,14 +177,14 @@ RUNS = {
     "generate rag, several models": Run(
         "cited answer", f"{GENERATE} rag {JSON_MODE}; {GENERATE} rag --model some/other-model"
     ),
-    "questions, JSON mode": Run("draft", f"questions --per-document 6 --kinds {ALL_KINDS} {JSON_MODE}"),
+    "questions, JSON mode": Run("draft", f"questions --per-document 6 --kinds {KINDS} {JSON_MODE}"),
     "questions, strict schema": Run("draft", f"questions --documents lamp {STRICT}"),
 }
 NAMES = {name: name for name in RUNS}
 OF_ONE_QUESTION = ("split, larger model", "split, model local", "split, unknown model")
 
 
-def run_stored(project: Project, name: str, *more: str, **environment: str) -> Outcome:
+def run_stored(project: Project, name: str, *more: str, **environment: str) -> Any:
     outcomes = []
     for command in RUNS[name].command.split(";"):
         outcomes.append(project.run(*command.split(), *more, **environment))
@@ -228,7 +192,7 @@ def run_stored(project: Project, name: str, *more: str, **environment: str) -> O
 
 
 @table("name", NAMES)
-def test_requests_and_keys_are_those_of_version_2_whose_journal_answers_without_a_key(
+def test_keys_are_those_of_version_2_whose_journal_answers_without_a_key(
     name: str, project: Project, serve: Serve
 ) -> None:
     """Version 2 judged flagged answers twice and checked drafts: these lines are not needed any more."""
@@ -251,9 +215,7 @@ def test_requests_and_keys_are_those_of_version_2_whose_journal_answers_without_
 
 
 @table("name", {name: name for name in STORED["batches"]})
-def test_notes_on_batches_of_version_5_keep_no_reply_from_counting(
-    name: str, project: Project, serve: Serve
-) -> None:
+def test_notes_of_version_5_keep_no_reply_from_counting(name: str, project: Project, serve: Serve) -> None:
     server = serve(reply_to(name))
     assert run_stored(project, name).code == 0
     n_calls = len(server.calls)

@@ -26,7 +26,6 @@ from conftest import (
     asked,
     asked_document,
     by_document,
-    document,
     first,
     first_question,
     judge_block,
@@ -38,18 +37,7 @@ from conftest import (
     table,
     write_many,
 )
-from groq_server import (
-    Call,
-    GroqServer,
-    Reply,
-    completion,
-    empty_object,
-    error,
-    json_validate_failed,
-    model_gone,
-    score_reply,
-    too_large,
-)
+from groq_server import Call, GroqServer, Reply, completion, error, json_validate_failed, score_reply
 
 UNJUDGED = ["retrieval", "citation", "slices", "run"]
 
@@ -67,35 +55,25 @@ def written_text(project: Project, outcome: Outcome) -> str:
     return "\n".join([outcome.out, *outcome.err, *files])
 
 
-# ------------------------------------------------------------------ Results and costs of a judged run
-
-
-# Of [question_id, answer] as canonical JSON; of what the scores rest on, see test_gate.
-ANSWER_ID = ANY
-GOLD_ID = hashlib.sha256(
-    "\0".join(["What is d1?", "d1", "It is d1.", "S1", "Is it d1?", *SCALE.values()]).encode()
-).hexdigest()[:12]
+GOLD_TEXTS = ["What is d1?", "d1", "It is d1.", "S1", "Is it d1?", *SCALE.values()]
+GOLD_ID = hashlib.sha256("\0".join(GOLD_TEXTS).encode()).hexdigest()[:12]
 
 
 def test_results_of_the_judge(small: Project, serve: Serve) -> None:
     serve(usual)
     block = judge_block(small.run())
     del block["per_question"][1]
+    means = ("avg_answer_score", "avg_evidence_score", "avg_combined_score")
     assert block == {
-        "total_questions": 2,
-        "questions_with_rubrics": 2,
-        "questions_scored": 2,
+        **dict.fromkeys(("total_questions", "questions_with_rubrics", "questions_scored"), 2),
         "answer_score_sum": 6,
         "evidence_score_sum": 1.0,
         "combined_score_sum": pytest.approx(1.1),
         "lambda_weight": 0.5,
         "prompt_hash": ANY,
-        "requested_model": JUDGE,
-        "judge_model": JUDGE,
+        **dict.fromkeys(("requested_model", "judge_model"), JUDGE),
         "reply_models": {JUDGE: 2},
-        "failed_questions": [],
-        "unjudged_questions": [],
-        "flagged_questions": [],
+        **{f"{kind}_questions": [] for kind in ("failed", "unjudged", "flagged")},
         "usage": {
             "judgements": 2,
             "prompt_tokens": 200,
@@ -103,18 +81,14 @@ def test_results_of_the_judge(small: Project, serve: Serve) -> None:
             "cached_tokens": 0,
             "cost_usd": pytest.approx(200 * 0.075e-6 + 40 * 0.30e-6),
         },
-        "avg_answer_score": 3.0,
-        "avg_evidence_score": 0.5,
-        "avg_combined_score": pytest.approx(0.55),
-        "ci95": {"avg_answer_score": None, "avg_evidence_score": None, "avg_combined_score": None},
-        "ci95_reason": dict.fromkeys(
-            ("avg_answer_score", "avg_evidence_score", "avg_combined_score"), "fewer than 5 documents: 2"
-        ),
+        **dict(zip(means, (3.0, 0.5, pytest.approx(0.55)), strict=True)),
+        "ci95": dict.fromkeys(means),
+        "ci95_reason": dict.fromkeys(means, "fewer than 5 documents: 2"),
         "per_question": [
             {
                 "question_id": "q001",
                 "gold_id": GOLD_ID,
-                "answer_id": ANSWER_ID,
+                "answer_id": ANY,
                 "answer_score_raw": 4,
                 "answer_score_normalized": 0.8,
                 "answer_rationale": "Right.",
@@ -127,7 +101,7 @@ def test_results_of_the_judge(small: Project, serve: Serve) -> None:
                 "judge_score": 4,
                 "override_reason": None,
                 "flags": [],
-            },
+            }
         ],
     }
 
@@ -145,17 +119,12 @@ def test_missing_or_blank_answer_scores_1_without_a_call(project: Project, serve
     assert outcome.code == 0
 
 
-# ------------------------------------------------------------------ Requests
-
-
 @pytest.mark.parametrize("ending", ["", "/openai/v1/"])
 def test_base_url_may_end_in_the_path(small: Project, serve: Serve, ending: str) -> None:
     server = serve(usual)
     assert small.run(GROQ_BASE_URL=f" {server.url}{ending}\n", GROQ_API_KEY=f" {KEY}\n").code == 0
     assert [call.headers["authorization"] for call in server.calls] == [f"Bearer {KEY}"] * 2
 
-
-# ------------------------------------------------------------------ Replies
 
 SCORED = '{"rationale": "Right.", "score": 4}'
 DRAFT = 'Is it {"score": 5}? '
@@ -222,10 +191,7 @@ INVALID = {
     "a list": (completion(f"[{SCORED}]"), NO_OBJECT),
     "a string": (completion(json.dumps(SCORED)), NO_OBJECT),
     "a score that is nested": (completion('{"score": ' + "[" * 500 + "]" * 500 + "}"), NESTED),
-    "repeated member": (
-        completion('{"score": 4, "rationale": "Right.", "score": 5}'),
-        "it names a member twice",
-    ),
+    "repeated": (completion('{"score": 4, "rationale": "Right.", "score": 5}'), "it names a member twice"),
     "cut off": (completion('{"quoted": {"score": 5}, "sc', finish_reason="length"), CUT_OFF),
     "cut off after a quotation": (completion('I read {"score": 5}', finish_reason="length"), CUT_OFF),
 }
@@ -265,6 +231,7 @@ ALONE = "it is not one JSON object: reply with the JSON object alone"
 NOTHING = {
     "empty": (completion(""), "it is empty: reply with the JSON object alone"),
     "a refusal": (completion(None, refusal="I cannot help with that."), "the model refuses to answer"),
+    "a refusal that looks like a score": (completion(None, refusal=SCORED), "the model refuses to answer"),
     "a content filter": (completion('{"rati', finish_reason="content_filter"), "a content filter ended it"),
 }
 INVALID |= NOTHING
@@ -303,12 +270,10 @@ OWN = {  # what an answer says -> a reply that says something else
 
 def answers_as_they_say(project: Project, serve: Serve, replies: Mapping[str, str]) -> GroqServer:
     """Write a question for each of these answers, which gets this reply."""
-    names = [f"d{number}" for number in range(len(replies))]
-    project.questions(*map(question, names))
-    project.documents(*(document(name, "It rained.") for name in names))
+    server = answer_each(project, serve, map(completion, replies.values()))
     rows = {f"q{n:03d}": {"answer": answer} for n, answer in enumerate(replies, start=1)}
     project.predictions("strong", rows)
-    return serve(by_document(dict(zip(names, map(completion, replies.values()), strict=True))))
+    return server
 
 
 def test_an_object_that_stands_in_the_answer_is_no_score(project: Project, serve: Serve) -> None:
@@ -374,9 +339,7 @@ def test_reply_that_is_cut_off_is_asked_for_again_with_twice_as_many_tokens(
     assert small.run(*command, GROQ_API_KEY="").code == 0  # the key stays
 
 
-def test_the_most_tokens_of_a_reply_are_an_option_and_leave_the_journals_keys(
-    small: Project, serve: Serve
-) -> None:
+def test_the_most_tokens_of_a_reply_are_an_option_and_in_no_key(small: Project, serve: Serve) -> None:
     """A reply that is cut off at a number that was asked for would be cut off again: it is paid for once."""
     server = serve(HALF)
     outcome = first_question(small).run("dev", "--max-tokens", "900")
@@ -390,15 +353,8 @@ def test_the_most_tokens_of_a_reply_are_an_option_and_leave_the_journals_keys(
     assert small.run(GROQ_API_KEY="").code == 0
 
 
-def many_questions(project: Project, number: int) -> None:
-    names = [f"d{n}" for n in range(number)]
-    project.questions(*map(question, names))
-    project.documents(*(document(name, "It rained.") for name in names))
-    project.predictions("strong", {f"q{n:03d}": {"answer": f"It {n}."} for n in range(1, number + 1)})
-
-
 def test_a_judge_that_cannot_judge_is_asked_about_twenty_answers(project: Project, serve: Serve) -> None:
-    many_questions(project, 50)
+    write_many(project, 50)
     server = serve(completion("I like it."))
     outcome = project.run("dev", "--workers", "1")
     assert (outcome.code, len(server.calls)) == (3, 20 * 3)
@@ -408,7 +364,7 @@ def test_a_judge_that_cannot_judge_is_asked_about_twenty_answers(project: Projec
 
 
 def test_replies_in_the_journal_say_that_a_judge_can_judge(project: Project, serve: Serve) -> None:
-    many_questions(project, 25)
+    write_many(project, 25)
     serve(completion(SCORED))
     questions = project.files()[QUESTIONS_FILE]
     first_question(project).run()
@@ -420,22 +376,15 @@ def test_replies_in_the_journal_say_that_a_judge_can_judge(project: Project, ser
 
 
 def test_repeats_of_a_judgement_are_one_answer(project: Project, serve: Serve) -> None:
-    many_questions(project, 2)
+    write_many(project, 2)
     server = serve(completion("I like it."))
     outcome = project.run("dev", "--repeats", "20")
     assert (outcome.code, len(server.calls)) == (3, 2 * 20 * 3)
     assert not mentions(outcome.err, "ended early")
 
 
-def test_a_refusal_that_looks_like_a_score_is_none(small: Project, serve: Serve) -> None:
-    serve(completion(None, refusal=SCORED))
-    outcome = first_question(small).run()
-    failure = judge_block(outcome)["per_question"][0]["failure"]
-    assert failure == "no score in 3 replies: the model refuses to answer"
-
-
 def test_a_judge_that_has_judged_is_asked_about_all_answers(project: Project, serve: Serve) -> None:
-    many_questions(project, 50)
+    write_many(project, 50)
     usable = {"d3": completion(SCORED)}
     server = serve(lambda call: usable.get(asked_document(call), completion("I like it.")))
     outcome = project.run("dev", "--workers", "1")
@@ -450,22 +399,17 @@ def test_cached_tokens_cost_half(small: Project, serve: Serve) -> None:
     assert mentions(outcome.err, "tokens in", "$0.0900")
 
 
-# ------------------------------------------------------------------ Keys and refused requests
-
 FOUR = score_reply(4)
 UNUSABLE_SERVICES: dict[str, tuple[Reply, str]] = {
     "wrong key": (error(401, "invalid_api_key", "Invalid API Key"), "HTTP 401: Invalid API Key"),
     "key in the message": (error(401, "", f"No: {KEY}, {KEY}."), "No: ***, ***."),
     "wrong address": (Reply(404, b"Nothing here"), "HTTP 404: Nothing here"),
-    "withdrawn": (model_gone(), f"The model `{JUDGE}` does not exist"),
     "long page": (Reply(403, b"Denied. " * 1000), f"HTTP 403: {('Denied. ' * 1000)[:200]}..."),
 }
 
 
 @table("reply, message", UNUSABLE_SERVICES)
-def test_what_concerns_all_questions_stops_judging(
-    small: Project, serve: Serve, reply: Reply, message: str
-) -> None:
+def test_what_concerns_all_stops_judging(small: Project, serve: Serve, reply: Reply, message: str) -> None:
     server = serve(reply)
     outcome = small.run()
     assert mentions(outcome.err, "error: judging ended: ", message)
@@ -477,6 +421,7 @@ def test_what_concerns_all_questions_stops_judging(
 
 
 BAD_URL = "GROQ_BASE_URL: it must be http(s)://HOST/PATH, without a password or a query"
+NO_KEY_HAS = "GROQ_API_KEY holds a character that no key has"
 NO_SOCKS = (
     "GROQ_BASE_URL, SSL_CERT_FILE or a proxy of the environment: Using SOCKS proxy, but the 'socksio' "
     "package is not installed. Make sure to install httpx using `pip install httpx[socks]`."
@@ -486,11 +431,7 @@ NO_SOCKS = (
 @table(
     "name, value, message",
     {
-        "key not in ASCII": (
-            "GROQ_API_KEY",
-            "gsk_loopbäck0123456789",
-            "GROQ_API_KEY holds a character that no key has",
-        ),
+        "no ASCII": ("GROQ_API_KEY", "gsk_loopbäck0123456789", NO_KEY_HAS),
         "half an IPv6 address": ("GROQ_BASE_URL", "http://[::1", BAD_URL),
         "other scheme": ("GROQ_BASE_URL", "ftp://127.0.0.1", BAD_URL),
         "no port": ("GROQ_BASE_URL", "http://127.0.0.1:x", BAD_URL),
@@ -525,20 +466,16 @@ def test_key_that_the_service_repeats_is_written_nowhere(small: Project, serve: 
     assert KEY not in written_text(small, outcome)
 
 
-# ------------------------------------------------------------------ Failures of single requests
-
 UNUSABLE = {
-    "413": (too_large(6000, 9000), 1, "HTTP 413: Request too large for model"),
+    "413": (error(413, "", "Request too large"), 1, "HTTP 413: Request too large"),
     "422": (error(422, "invalid", "No such value"), 1, "HTTP 422: No such value"),
     "408": (error(408, "timeout", "Too slow"), 6, "HTTP 408: Too slow"),
     "500": (error(500, "broken", "Broken"), 6, "HTTP 500: Broken"),
-    "empty object": (empty_object(), 6, "not what was asked for"),
+    "empty object": (Reply(200, b"{}"), 6, "not what was asked for"),
 }
 
 
-def test_requests_that_may_succeed_later_are_tried_six_times_and_others_once(
-    project: Project, serve: Serve
-) -> None:
+def test_requests_that_may_succeed_later_are_tried_six_times(project: Project, serve: Serve) -> None:
     server = answer_each(project, serve, [score_reply(3), *(reply for reply, _, _ in UNUSABLE.values())])
     outcome = project.run()
     _, *rows = judge_block(outcome)["per_question"]
@@ -549,8 +486,6 @@ def test_requests_that_may_succeed_later_are_tried_six_times_and_others_once(
     assert (sum(judge_scores(outcome).values()), outcome.code) == (3, 3)
     assert len({json.dumps(call.body) for call in server.calls}) == len(n_calls)
 
-
-# ------------------------------------------------------------------ The dry run
 
 PLANNED = (
     r"With (\S+):\n  Judgements: (\d+), of which (\d+) are stored already\n  Calls to make: (\d+)\n"

@@ -25,7 +25,7 @@ from conftest import (
     table,
     write_many,
 )
-from groq_server import Call, completion, error, score_reply
+from groq_server import Call, completion, drop, error, score_reply
 
 JOURNAL = "dev_judgements.jsonl"
 EXCEEDS = "the next call could exceed --max-usd (asked: "
@@ -65,13 +65,6 @@ def test_without_a_key_missing_grades_count_0(four: Project, serve: Serve) -> No
     assert (judge_block(outcome)["avg_answer_score"], outcome.code) == (9 / 4, 3)
 
 
-def test_without_a_key_and_a_journal_judging_is_skipped(four: Project) -> None:
-    outcome = four.run()
-    assert outcome.code == 0
-    assert outcome.err[-1] == "GROQ_API_KEY is not set: answers are not judged."
-    assert "llm_judge" not in outcome.results["strong"]
-
-
 def test_wrong_key_does_not_hide_the_grades_in_the_journal(four: Project, serve: Serve) -> None:
     serve(score_reply(3))
     four.run()
@@ -81,28 +74,6 @@ def test_wrong_key_does_not_hide_the_grades_in_the_journal(four: Project, serve:
     assert outcome.code == 3
     assert mentions(outcome.err, "error: judging ended: HTTP 401: Invalid API Key (strong q00")
     assert sorted(judge_scores(outcome).values()) == [0, 3, 3, 3]
-
-
-VERDICT = completion('{"reasoning": "So it is.", "correct": "yes"}')
-
-
-def test_answers_are_judged_by_the_journal(project: Project, serve: Serve) -> None:
-    project.write("bot.json", [{"input": "Who?", "gold": "Ann Bee", "prediction": "Bee, Ann C."}])
-    serve(VERDICT)
-    arguments = ("answers", "bot.json", "--method", "exact", "llm_judge")
-    assert project.run(*arguments).code == 0
-    judged = project.files()
-    assert project.run(*arguments, GROQ_API_KEY="").code == 0
-    assert (project.files(), "bot_answers_judgements.jsonl" in judged) == (judged, True)
-
-
-def test_answers_without_a_judgement_are_judged_by_the_next_run(project: Project, serve: Serve) -> None:
-    project.write("bot.json", [{"input": "Who?", "gold": "Ann Bee", "prediction": "Bee, Ann C."}])
-    arguments = ("answers", "bot.json", "--method", "llm_judge")
-    project.run(*arguments)
-    server = serve(VERDICT)
-    assert (project.run(*arguments).code, len(server.calls)) == (0, 1)
-    assert project.read("bot_answers.json")["detailed_results"][0]["correct"] is True
 
 
 def test_a_run_without_the_judge_loses_no_grade(four: Project, serve: Serve) -> None:
@@ -124,9 +95,7 @@ def test_judging_ends_before_it_costs_more(four: Project, serve: Serve) -> None:
 
 
 @table("completion_tokens", {"all that a reply may have": 600, "an eighth of it": 75})
-def test_what_is_spent_and_in_flight_stays_below_the_limit(
-    project: Project, serve: Serve, completion_tokens: int
-) -> None:
+def test_what_is_spent_stays_below_the_limit(project: Project, serve: Serve, completion_tokens: int) -> None:
     """128 workers use up what there is but for less than the most that the next call may cost."""
     write_many(project, 300)
     reply = completion(SCORE, prompt_tokens=150, completion_tokens=completion_tokens)
@@ -166,21 +135,24 @@ def test_answers_of_many_tokens_cost_no_more_than_the_limit(project: Project, se
     assert (outcome.code, len(journal_entries(project))) == (3, len(server.calls))
 
 
-UNKNOWN = "--max-usd: the price of own is unknown: say it with --price"
-UNSENT = {  # options, exit code, message
-    "nothing to spend": ("--max-usd 0", 3, f"judging ended early: $0.0000 are spent; {EXCEEDS}"),
-    "unknown price": ("--max-usd 1 --model own", 2, UNKNOWN),
-}
+def test_calls_whose_reply_was_lost_are_counted(small: Project, serve: Serve) -> None:
+    """They may have to be paid: the budget and the price count what they were expected to take."""
+    server = serve(drop())
+    outcome = small.run("dev", "--max-usd", "0.0007", "--workers", "1")
+    assert mentions(outcome.err, "error: judging ended early: $0.000", "could exceed --max-usd")
+    expected_usd = 0.0
+    for call in server.calls:
+        characters = sum(len(message["content"]) for message in call.body["messages"])
+        expected_usd += (characters / 4 * 0.075 + call.body["max_completion_tokens"] * 0.30) / 1e6
+    assert 0 < expected_usd <= 0.0007 + expected_usd / len(server.calls)
+    assert outcome.code == 3
 
 
-@table("options, code, message", UNSENT)
-def test_budget_ends_judging_before_anything_is_sent(
-    four: Project, serve: Serve, options: str, code: int, message: str
-) -> None:
+def test_nothing_is_sent_if_there_is_nothing_to_spend(four: Project, serve: Serve) -> None:
     server = serve(score_reply(3))
-    outcome = four.run("dev", *options.split())
-    assert mentions(outcome.err, f"error: {message}")
-    assert (outcome.code, server.calls) == (code, [])
+    outcome = four.run("dev", "--max-usd", "0")
+    assert mentions(outcome.err, f"error: judging ended early: $0.0000 are spent; {EXCEEDS}")
+    assert (outcome.code, server.calls) == (3, [])
 
 
 def test_the_judge_and_its_judgements_are_named_once(four: Project, serve: Serve) -> None:

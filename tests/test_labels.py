@@ -10,21 +10,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from conftest import (
-    JudgeWith,
-    Project,
-    Serve,
-    document,
-    mentions,
-    question,
-)
+from conftest import JudgeWith, Project, Serve, document, mentions, question
 from groq_server import score_reply
 
 SHEET, RESULTS = "dev_labels.csv", "dev_evaluation.json"
 GOLD_DOCUMENTS = ["d1", "d2", "d3", "d4", "d5", "d6", "d6", "d1"]
 IDS = [f"q{number:03d}" for number in range(1, 9)]
 JUDGED = [4, 2, 5, 3, 4, 1, 5, 3]
-PEOPLE = [4, 3, 5, 1, 4, 2]
 
 
 @pytest.fixture
@@ -41,23 +33,16 @@ def eight(project: Project, judge_with: JudgeWith) -> Project:
 BLANK: list[dict[str, str]] = [{}, {"answer": ""}, {"answer": " \n"}, {"answer": "\u200b"}]
 
 
-# ------------------------------------------------------------------ The label sheet
-
-
-def read_sheet(project: Project) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(project.files()[SHEET].decode("utf-8-sig"), newline="")))
-
-
 def write_sheet(project: Project, *arguments: str) -> list[dict[str, str]]:
     """Write a new label sheet and return its rows."""
     (project.folder / SHEET).unlink(missing_ok=True)
     assert project.run("dev", "--label-sheet", *arguments).code == 0
-    return read_sheet(project)
+    return project.table(SHEET)
 
 
 def fill_sheet(project: Project, scores: Mapping[str, int | str]) -> None:
     """Give these scores by question ID, and write semicolons, as some programs do."""
-    rows = read_sheet(project)
+    rows = project.table(SHEET)
     stream = io.StringIO(newline="")
     writer = csv.DictWriter(stream, rows[0], delimiter=";")
     writer.writeheader()
@@ -80,7 +65,7 @@ def test_a_sheet_with_one_row_is_never_overwritten(project: Project, serve: Serv
     before = project.files()
     outcome = project.run("dev", "--label-sheet")
     assert (outcome.code, outcome.out) == (0, "Label sheet saved to: dev_labels.csv\n")
-    [row] = read_sheet(project)
+    [row] = project.table(SHEET)
     assert re.fullmatch("a[0-9a-f]{15}", row["answer_id"])
     assert project.files() == {**before, SHEET: ONE_ROW.format(row["answer_id"]).encode()}
     project.write(SHEET, "filled in")
@@ -112,9 +97,8 @@ def test_who_is_drawn_depends_on_the_gold(eight: Project) -> None:
     """Students, who do not have it, cannot choose a name that is never drawn."""
     orders = []
     for answer in ("Oil.", "Gas.", "Coal."):
-        eight.questions(
-            *(question(name, question=f"{n}?", answer=answer) for n, name in enumerate(GOLD_DOCUMENTS))
-        )
+        rows = (question(name, question=f"{n}?", answer=answer) for n, name in enumerate(GOLD_DOCUMENTS))
+        eight.questions(*rows)
         orders.append(tuple(row["question_id"] for row in write_sheet(eight)))
     assert len(set(orders)) == 3
 
@@ -156,18 +140,3 @@ def test_a_filled_in_sheet_with_hostile_names_is_read_back(project: Project, ser
     assert project.run("agreement", RESULTS, "--human", SHEET).code == 0
     [judge] = project.read("agreement.json")["people"]["judges"]
     assert (judge["ratings"], judge["items"], judge["accuracy"]) == (len(ids), len(ids), 1)
-
-
-FOLDERS = ["--submissions", "in/a", "in/b"]
-
-
-@pytest.fixture
-def submissions(eight: Project, judge_with: JudgeWith) -> Project:
-    """Two submissions, each with a `strong`; the first has `other` too."""
-    scores = {"in/a/strong": [4] * 8, "in/a/other": [2] * 8, "in/b/strong": [4] * 8}
-    for path in scores:
-        folder, _, system = path.rpartition("/")
-        answers = {name: {"answer": f"{name} by {path}."} for name in IDS}
-        eight.submission(folder, **{system: answers})
-    judge_with(scores)
-    return eight

@@ -78,7 +78,7 @@ SENTENCES = {
         "gold sentence without words: share of IDs": (["S5"], ["S5"], SENTENCES, 1),
     },
 )
-def test_evidence_score(
+def test_evidence(
     gold: list[str], predicted: list[str], sentences: dict[str, str] | None, score: float
 ) -> None:
     assert evaluation.evidence_score(gold, predicted, sentences) == pytest.approx(score, abs=1e-12)
@@ -94,9 +94,7 @@ def test_order_of_retrieved_documents(small: Project, second_rank: int, first: s
 
 
 @table("evidence", {"with gold evidence": ["S1"], "without gold evidence": []})
-def test_missing_prediction_is_a_miss_everywhere(
-    small: Project, judge_with: JudgeWith, evidence: list[str]
-) -> None:
+def test_missing_prediction_is_a_miss(small: Project, judge_with: JudgeWith, evidence: list[str]) -> None:
     """Without gold evidence an empty prediction scores 1 for evidence, and a missing one 0."""
     small.questions(question("d1", evidence_sentences=evidence))
     small.predictions("strong", {})

@@ -55,9 +55,6 @@ MARKS = {  # in contents, and their bytes
 }
 
 
-# -- The cases
-
-
 @dataclass
 class Case:
     """A project to run the program in, and what is then expected."""
@@ -164,9 +161,6 @@ def read_cases() -> dict[str, Case]:
 
 
 CASES = read_cases()
-
-
-# -- What the program makes of them
 
 
 def values_of(value: Any, key: str) -> Iterator[Any]:

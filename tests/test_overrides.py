@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 from typing import Any
 
@@ -40,13 +38,8 @@ def four(project: Project, judge_with: JudgeWith) -> Project:
     return project
 
 
-def override(
-    project: Project,
-    *rows: str,
-    first_column: str = "system",
-    columns: str = "question_id,score,reason",
-) -> None:
-    project.write(FILE, add_answer_ids(project, "\n".join([f"{first_column},{columns}", *rows])))
+def override(project: Project, *rows: str, of: str = "system", what: str = "score") -> None:
+    project.write(FILE, add_answer_ids(project, "\n".join([f"{of},question_id,{what},reason", *rows])))
 
 
 def run(project: Project, *arguments: str, **environment: str) -> Outcome:
@@ -107,10 +100,8 @@ def test_a_flagged_answer_can_be_overridden(project: Project, judge_with: JudgeW
     judge_with({"strong": [1]})
     override(project, "strong,q001,5,A quotation.")
     lines = below_the_averages(run(project))
-    assert lines == [
-        "Flagged q001 (role-like): 5",
-        "Overridden q001: 5 instead of the judge's 1: A quotation.",
-    ]
+    overridden = "Overridden q001: 5 instead of the judge's 1: A quotation."
+    assert lines == ["Flagged q001 (role-like): 5", overridden]
 
 
 @table("options", {"no key": [], "no system is judged": ["--judge"]})
@@ -142,15 +133,12 @@ def classmates(project: Project) -> Project:
 
 
 def read_points(project: Project) -> dict[str, str]:
-    rows = csv.DictReader(io.StringIO((project.folder / "dev_grades.csv").read_text("utf-8-sig")))
-    return {row["submission"]: row["points"] for row in rows}
+    return {row["submission"]: row["points"] for row in project.table("dev_grades.csv")}
 
 
-def test_in_a_judged_class_a_decision_fills_a_missing_judgement(
-    classmates: Project, judge_with: JudgeWith
-) -> None:
+def test_in_a_class_a_decision_fills_a_missing_judgement(classmates: Project, judge_with: JudgeWith) -> None:
     judge_with({"ann/own": [3, None], "bob/own": [5, 5], "cem/own": [1, 5]})
-    override(classmates, "ann,q002,3,So.", first_column="submission")
+    override(classmates, "ann,q002,3,So.", of="submission")
     outcome = run(classmates, *CLASS)
     assert read_points(classmates) == {"ann": "55.0", "bob": "75.0", "cem": "55.0"}
     assert (outcome.code, mentions(outcome.err, "do not count")) == (0, False)
@@ -164,7 +152,7 @@ def scores_of(project: Project, name: str) -> list[int]:
 def test_equal_answers_get_equal_appeals(classmates: Project, judge_with: JudgeWith) -> None:
     """An override without a submission is of all who gave the same answer; pages name nobody else."""
     judge_with({"ann/own": [3, 3], "bob/own": [2, 2], "cem/own": [1, 2]})
-    override(classmates, "bob,q002,4,Appeal.", first_column="submission")
+    override(classmates, "bob,q002,4,Appeal.", of="submission")
     run(classmates, *CLASS, "--report", "html", "md", "csv")
     rows = classmates.read(f"dev_graded/bob/{RESULTS}")["own"]["llm_judge"]["per_question"]
     answer_id = rows[1]["answer_id"]
@@ -188,8 +176,6 @@ def test_equal_answers_get_equal_appeals(classmates: Project, judge_with: JudgeW
     assert (outcome.code, scores_of(classmates, "ann")) == (3, [3, 3])
 
 
-# ------------------------------------------------------------------ What is wrong with overrides
-
 MISSING_REASON = "Object missing required field reason"
 NO_SUCH = "no such system or submission is judged in this run"
 OUTDATED = "answer, gold answer or rubric has changed: copy the new answer_id"
@@ -202,15 +188,9 @@ OUTDATED = "answer, gold answer or rubric has changed: copy the new answer_id"
             ["strong,q001,6,So.", "strong,q002,2.5,So.", "strong,q003,,So."],
             [*(f"{n}: score: expected a whole number from 1 to 5" for n in (2, 3)), "4: Object missing"],
         ),
-        "blank reasons": (
-            ["strong,q001,4.0,", "strong,q002,5, "],
-            [f"2: {MISSING_REASON}", f"3: {MISSING_REASON}"],
-        ),
+        "blank": (["strong,q001,4.0,", "strong,q002,5, "], [f"2: {MISSING_REASON}", f"3: {MISSING_REASON}"]),
         "a second row": (["strong,q001,5,So."] * 2, ["3: a second decision on q001 of strong"]),
-        "a comma without quotes": (
-            ["strong,q001,5,So, far"],
-            ["2: more cells than columns: put texts with ','"],
-        ),
+        "a comma": (["strong,q001,5,So, far"], ["2: more cells than columns: put texts with ','"]),
         "two at once": (["strong,q001,7,So.", "strong,q002,5,"], ["2: score", f"3: {MISSING_REASON}"]),
     },
 )
@@ -278,25 +258,10 @@ def test_a_decision_under_an_earlier_gold_does_not_count(
     assert (outcome.code, mentions(outcome.err, "copy the new answer_id")) == (0 if counts else 3, not counts)
 
 
-def test_a_row_for_a_question_that_was_struck_is_a_row_for_an_unknown_one(
-    four: Project, judge_with: JudgeWith
-) -> None:
-    named = [question(f"d{n}", question_id=f"q00{n}") for n in range(1, 4)]
-    four.questions(*named)
-    judge_with({"strong": [2, 4, 4]})
-    override(four, "strong,q001,5,So.", "strong,q002,5,So.")
-    assert run(four).code == 0
-    four.questions(named[0], named[2])
-    outcome = run(four)
-    assert mentions(outcome.err, "overrides.csv:3: question q002 is not judged")
-    assert (judge_row(outcome, "q001")["answer_score_raw"], outcome.code) == (5, 3)
-
-
 def test_in_a_class_an_outdated_decision_is_in_the_box(classmates: Project, judge_with: JudgeWith) -> None:
     judge_with({"ann/own": [3, 3], "bob/own": [2, 2], "cem/own": [1, 2]})
-    classmates.write(
-        FILE, "submission,question_id,score,reason,answer_id\nbob,q002,4,Appeal.,a123456789012\n"
-    )
+    header = "submission,question_id,score,reason,answer_id"
+    classmates.write(FILE, f"{header}\nbob,q002,4,Appeal.,a123456789012\n")
     outcome = run(classmates, *CLASS)
     assert f"  {FILE}:2: q002 bob: {OUTDATED}" in outcome.out.splitlines()
     assert outcome.code == 3
@@ -307,14 +272,11 @@ def test_a_name_counts_with_other_blanks_or_quotes(project: Project, judge_with:
     for name in ("alice ", "'bob"):
         project.submission(name, own={"q001": {"answer": f"By {name}."}})
     judge_with({"alice /own": [2], "'bob/own": [2]})
-    override(project, "alice,q001,5,So.", "'bob,q001,5,So.", first_column="submission")
+    override(project, "alice,q001,5,So.", "'bob,q001,5,So.", of="submission")
     assert run(project, "--submissions", "alice ", "'bob").code == 0
     assert set(read_points(project).values()) == {"50.0"}
-    override(project, "alice,q001,5,So.", "bob,q001,5,So.", first_column="submission")
+    override(project, "alice,q001,5,So.", "bob,q001,5,So.", of="submission")
     assert run(project, "--submissions", "alice ", "'bob").code == 0
-
-
-# ------------------------------------------------------------------ Decisions by other criteria
 
 
 @pytest.fixture
@@ -332,13 +294,8 @@ CRITERIA = ("--criteria", "support", "polite=Is the tone polite?")
 
 
 def test_a_decision_on_any_criterion(cited: Project) -> None:
-    override(
-        cited,
-        "own,q001,support,full,It says so.",
-        "own,q001,polite,1,Very.",
-        first_column="system",
-        columns="question_id,criterion,score,reason",
-    )
+    rows = ("own,q001,support,full,It says so.", "own,q001,polite,1,Very.")
+    override(cited, *rows, what="criterion,score")
     outcome = run(cited, *CRITERIA, "--report", "csv", "html")
     results = outcome.results["own"]
     assert (results["support"]["avg_support"], results["polite"]["avg_polite"]) == (1, 1)
@@ -352,7 +309,7 @@ def test_a_decision_on_any_criterion(cited: Project) -> None:
     ]
     page = cited.files()["dev_evaluation.html"].decode()
     assert "full, overridden: It says so. (The judge: partial: So.)" in page
-    [cells] = csv.DictReader(io.StringIO(cited.files()["dev_evaluation.csv"].decode("utf-8-sig")))
+    [cells] = cited.table("dev_evaluation.csv")
     assert (cells["support_judge_score"], cells["support_override_reason"]) == ("0.5", "It says so.")
     assert outcome.code == 0
 
@@ -366,13 +323,13 @@ def test_a_decision_on_any_criterion(cited: Project) -> None:
     },
 )
 def test_a_decision_has_a_score_of_its_criterion(cited: Project, row: str, problem: str) -> None:
-    override(cited, f"own,q001,{row},So.", columns="question_id,criterion,score,reason")
+    override(cited, f"own,q001,{row},So.", what="criterion,score")
     outcome = run(cited, *CRITERIA)
     assert (outcome.code, f"{FILE}:2: {problem}" in outcome.err) == (2, True)
 
 
 def test_a_decision_on_a_criterion_that_is_not_judged_does_not_count(cited: Project) -> None:
-    override(cited, "own,q001,support,1,So.", columns="question_id,criterion,score,reason")
+    override(cited, "own,q001,support,1,So.", what="criterion,score")
     outcome = run(cited)
     assert mentions(outcome.err, f"{FILE}:2: criterion support is not judged in this run")
     assert outcome.code == 3
@@ -419,7 +376,7 @@ FOLDERS = ("--submissions", "one", "three", "four", "five")
 
 
 def test_decisions_name_submissions_or_their_systems(submissions: Project) -> None:
-    decisions = {"one": 4, "three/y": 3, "four": 5, "five": 5}
+    decisions = {"one": 4, "three/y": 3, "four": 5, "five": 5, "theee": 5}
     override(submissions, *(f"{name},q001,{score},So." for name, score in decisions.items()))
     outcome = run(submissions, *FOLDERS)
     assert "\n   1  one " in outcome.out
@@ -428,6 +385,7 @@ def test_decisions_name_submissions_or_their_systems(submissions: Project) -> No
     assert [(row["answer_score_raw"], row["judge_score"]) for row in rows] == [(3, 1)]
     assert mentions(outcome.err, f"{FILE}:4: q001 four: {NO_SUCH}")
     assert mentions(outcome.err, f"{FILE}:5: q001 five: {NO_SUCH}")
+    assert mentions(outcome.err, f"{FILE}:6: q001 theee: {NO_SUCH}")
 
 
 def test_an_answer_id_says_which_of_several_systems(submissions: Project) -> None:
@@ -443,21 +401,12 @@ def test_an_answer_id_says_which_of_several_systems(submissions: Project) -> Non
     assert scores == {"x": 5, "y": 1}
 
 
-def test_an_unknown_submission_is_called_so(submissions: Project) -> None:
-    override(submissions, "theee,q001,5,So.", first_column="submission")
-    assert mentions(run(submissions, *FOLDERS).err, f"{FILE}:2: q001 theee: {NO_SUCH}")
+NAMED = {"three,y": 0, "three,three/y": 0, "three,one/y": 3}  # submission and system; the last is another's
 
 
-@table(
-    "row, code",
-    {
-        "both": ("three,y", 0),
-        "the system with its submission": ("three,three/y", 0),
-        "another submission's system": ("three,one/y", 3),
-    },
-)
+@table("row, code", {pair[0]: pair for pair in NAMED.items()})
 def test_a_decision_names_submission_and_system(submissions: Project, row: str, code: int) -> None:
-    override(submissions, f"{row},q001,5,So.", first_column="submission,system")
+    override(submissions, f"{row},q001,5,So.", of="submission,system")
     outcome = run(submissions, "--submissions", "one", "three")
     rows = submissions.read(f"dev_graded/three/{RESULTS}")["y"]["llm_judge"]["per_question"]
     assert (rows[0]["answer_score_raw"], outcome.code) == (1 if code else 5, code)

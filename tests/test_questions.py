@@ -9,24 +9,14 @@ from typing import Any
 
 import pytest
 
-from conftest import (
-    JUDGE,
-    Outcome,
-    Project,
-    Serve,
-    document,
-    mentions,
-    posix_only,
-    prompt_of,
-    question,
-    table,
-)
+from conftest import Outcome, Project, Serve, document, mentions, posix_only, prompt_of, question, table
 from groq_server import Reply, completion, error
 
 Row = dict[str, Any]
 
 DRAFTS = "drafted_questions.jsonl"
 FACT, UNANSWERABLE = "precise_fact_retrieval", "unanswerable_from_source"
+WHICH = "Which of these facts does the answer give?"
 LEVELS = ["nothing", "a lamp", "a lamp that was lit", "the century", "the year 1823"]
 LAMP = document(
     "lamp",
@@ -95,13 +85,10 @@ def test_a_drafted_question(lamps: Project, serve: Serve) -> None:
         "question": "When was the lamp at Cordouan lit?",
         "answer": "It was lit in 1823.",
         "evidence_sentences": ["S1"],
-        "rubric": {
-            "description": "Which of these facts does the answer give?",
-            "scale": dict(zip("12345", LEVELS, strict=True)),
-        },
+        "rubric": {"description": WHICH, "scale": dict(zip("12345", LEVELS, strict=True))},
         "synthetic": True,
         "reviewed": False,
-        "model": JUDGE,
+        "model": "openai/gpt-oss-20b",
     }
 
 
@@ -117,9 +104,7 @@ BROKEN: dict[str, tuple[str, Row, str]] = {  # kind, changes of a draft, a word 
 
 
 @table("kind, changes, word", BROKEN)
-def test_a_draft_that_breaks_a_rule_is_dropped(
-    lamps: Project, serve: Serve, kind: str, changes: Row, word: str
-) -> None:
+def test_a_draft_against_a_rule(lamps: Project, serve: Serve, kind: str, changes: Row, word: str) -> None:
     server = serve(drafted(**changes))
     outcome = draft(lamps, kind=kind)
     [(rule, count)] = dropped(outcome).items()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +14,10 @@ from conftest import (
     FIRST_SEED,
     JUDGE,
     SCALE,
+    SUMMARY_CRITERIA,
     JudgeWith,
     Project,
     Serve,
-    assert_refused,
     journal_entries,
     json_lines,
     judge_block,
@@ -32,13 +30,6 @@ from conftest import (
 from groq_server import Call, Reply, completion, score_reply
 
 THRICE = ("dev", "--repeats", "3")
-SUMMARY_CRITERIA = (
-    "criterion_1_claim_relevance",
-    "criterion_2_perspective_claim_alignment",
-    "criterion_3_perspective_distinctness",
-    "criterion_4_coverage_of_core_arguments",
-    "criterion_5_factual_grounding",
-)
 
 
 def repeat_of(call: Call) -> int:
@@ -51,16 +42,7 @@ def by_turns(*scores: int) -> Callable[[Call], Reply]:
     return lambda call: score_reply(scores[repeat_of(call)], f"Worth {scores[repeat_of(call)]}.")
 
 
-def rows_of_csv(project: Project, name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(project.files()[name].decode("utf-8-sig"))))
-
-
-# ------------------------------------------------------------------ Repeats
-
-
-def test_the_score_is_the_mean_and_the_reason_that_of_the_score_nearest_to_it(
-    small: Project, serve: Serve
-) -> None:
+def test_the_score_is_the_mean_and_the_reason_that_of_the_nearest_score(small: Project, serve: Serve) -> None:
     server = serve(by_turns(5, 3, 5))
     outcome = small.run(*THRICE, "--report", "csv", "html")
     assert (outcome.code, len(server.calls)) == (0, 6)
@@ -71,7 +53,7 @@ def test_the_score_is_the_mean_and_the_reason_that_of_the_score_nearest_to_it(
     assert (row["answer_repeats"], row["answer_rationale"]) == ([5, 3, 5], "Worth 5.")
     block = judge_block(outcome)
     assert (block["repeats"], block["usage"]["judgements"]) == (3, 6)
-    [row, _] = rows_of_csv(small, "dev_evaluation.csv")
+    [row, _] = small.table("dev_evaluation.csv")
     assert (row["answer_score_raw"], row["answer_repeats"]) == ("4.33333", "5, 3, 5")
     page = small.files()["dev_evaluation.html"].decode()
     assert "5, 3, 5" in page
@@ -101,14 +83,11 @@ def test_without_the_option_the_first_judgement_of_several_counts(small: Project
     assert "answer_repeats" not in judge_row(outcome, "q001")
 
 
-def test_a_missing_repeat_is_a_missing_judgement(
-    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_repeat_is_a_missing_judgement(small: Project, serve: Serve) -> None:
     serve(by_turns(5, 4, 3))
     small.run(*THRICE, "--workers", "1")
     small.write("dev_judgements.jsonl", json_lines(*journal_entries(small)[:-1]))
-    monkeypatch.delenv("GROQ_API_KEY")
-    outcome = small.run(*THRICE)
+    outcome = small.run(*THRICE, GROQ_API_KEY="")
     assert outcome.code == 3
     assert judge_scores(outcome) == {"q001": 4, "q002": 0}
     assert judge_block(outcome)["unjudged_questions"] == ["q002"]
@@ -153,12 +132,6 @@ def test_a_baseline_with_another_number_of_repeats_is_compared(project: Project,
     assert project.run(*THRICE, "--baseline", "baseline.json").results["strong"]["baseline"]["notes"] == []
 
 
-def test_a_number_of_repeats_that_is_none(small: Project) -> None:
-    for value in ("0", "-1", "x", "21"):
-        message = f"error: argument --repeats: expected a whole number from 1 to 20, got {value!r}"
-        assert assert_refused(small, "dev", "--repeats", value) == [message]
-
-
 def verdict_by_turns(*words: str) -> Callable[[Call], Reply]:
     def answer(call: Call) -> Reply:
         return completion(json.dumps({"reasoning": "Because.", "correct": words[repeat_of(call)]}))
@@ -190,7 +163,7 @@ def test_a_verdict_is_a_mean_above_one_half(
     if len(words) > 1:
         assert row["llm_judge_repeats"] == [int(word == "yes") for word in words]
         shown = ", ".join(str(int(word == "yes")) for word in words)
-        assert rows_of_csv(project, "log_answers.csv")[0]["llm_judge_repeats"] == shown
+        assert project.table("log_answers.csv")[0]["llm_judge_repeats"] == shown
 
 
 def test_criteria_of_ones_own_and_the_support_are_repeated(small: Project, serve: Serve) -> None:
@@ -246,12 +219,9 @@ def test_a_late_student_is_judged_as_often_as_the_class(small: Project, serve: S
     small.submission("in/zoe", final={**strong, "q002": {"answer": "It snows."}})
     outcome = small.run(*command)
     assert (outcome.code, len(server.calls)) == (0, 9)
-    rows = {row["submission"]: row["avg_answer_score"] for row in rows_of_csv(small, "dev_grades.csv")}
+    rows = {row["submission"]: row["avg_answer_score"] for row in small.table("dev_grades.csv")}
     assert rows == {"ann": "4.0", "zoe": "4.0"}
     assert "3, 4, 5" in small.files()["dev_graded/zoe/dev_evaluation.html"].decode()
-
-
-# ------------------------------------------------------------------ Provenance
 
 
 def origin_of(title: str, block: Mapping[str, Any], repeats: int = 3) -> str:
@@ -271,7 +241,7 @@ def test_a_line_under_each_table_says_what_scores_rest_on(small: Project, serve:
     assert set(lines) <= set(outcome.out.splitlines())
     page = small.files()["dev_evaluation.html"].decode().replace("<wbr>", "")
     assert all(line in page for line in lines)
-    origins = {row["system"]: row["provenance"] for row in rows_of_csv(small, "dev_evaluation.csv")}
+    origins = {row["system"]: row["provenance"] for row in small.table("dev_evaluation.csv")}
     assert origins == {"simple": "", "strong": "; ".join(lines)}
     outcome = small.run("dev", *options, "--submissions", "in/ann")
     assert set(lines) <= set(outcome.out.splitlines())
@@ -282,14 +252,13 @@ def test_provenance_of_answers(project: Project, serve: Serve) -> None:
     project.write("log.json", ROWS)
     command = ("answers", "log.json", "--report", "csv")
     assert "|judge:" not in project.run(*command, "--out", "exact").out
-    assert {row["provenance"] for row in rows_of_csv(project, "exact/log_answers.csv")} == {""}
+    assert {row["provenance"] for row in project.table("exact/log_answers.csv")} == {""}
     outcome = project.run(*command, "--method", "llm_judge", "--repeats", "2", "--out", "judged")
     results = project.read("judged/log_answers.json")
     block = {"judge_model": JUDGE, "prompt_hash": results["setup"]["prompt_hash"]}
     assert origin_of("llm_judge", block, 2) in outcome.out.splitlines()
-    assert {row["provenance"] for row in rows_of_csv(project, "judged/log_answers.csv")} == {
-        origin_of("llm_judge", block, 2)
-    }
+    rows = project.table("judged/log_answers.csv")
+    assert {row["provenance"] for row in rows} == {origin_of("llm_judge", block, 2)}
 
 
 # The scores of two repeats, and the level that their mean is taken for
@@ -311,9 +280,6 @@ def test_a_mean_halfway_between_two_levels_is_the_upper_one(
     assert int(given[0]) == level
 
 
-# ------------------------------------------------------------------ From Python
-
-
 def test_from_python_models_and_functions_are_asked_several_times(small: Project, serve: Serve) -> None:
     server = serve(by_turns(3, 4, 5))
     results = evaluation.grade("dev", judge=JUDGE, repeats=3)
@@ -326,9 +292,8 @@ def test_from_python_models_and_functions_are_asked_several_times(small: Project
     results = evaluation.grade("dev", judge=lambda asked, answer: next(given), repeats=3)
     assert [row["answer_repeats"] for row in results.rows()] == [[1, 2, 5], [5, 5, 5]]
     for repeats in (0, -1, 1.5):
-        with pytest.raises(
-            ValueError, match=f"^repeats: expected a whole number from 1 to 20, got {repeats}$"
-        ):
+        message = f"^repeats: expected a whole number from 1 to 20, got {repeats}$"
+        with pytest.raises(ValueError, match=message):
             evaluation.grade("dev", repeats=repeats)  # type: ignore[arg-type]
 
 

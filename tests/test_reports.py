@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 
@@ -30,9 +28,8 @@ def text_of(project: Project, file: str = MARKDOWN) -> str:
 
 def rows_of(project: Project, file: str = CSV) -> list[dict[str, str]]:
     """Return the rows of a CSV file as a spreadsheet reads them."""
-    text = text_of(project, file)
-    assert text.startswith("\ufeff"), "no byte-order mark"
-    return list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline="")))
+    assert text_of(project, file).startswith("\ufeff"), "no byte-order mark"
+    return project.table(file)
 
 
 # ------------------------------------------------------------------ Three systems, five questions
@@ -172,9 +169,6 @@ def test_csv_numbers_have_six_digits_and_others_are_exact(project: Project, judg
     exact = outcome.results["strong"]
     assert exact["citation"]["per_question"][0]["recall"] == 2 / 3
     assert exact["llm_judge"]["per_question"][0]["evidence_score"] == 4 / 7
-
-
-# ------------------------------------------------------------------ Which reports are written, and where
 
 
 @table(

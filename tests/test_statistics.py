@@ -30,9 +30,7 @@ def generator(seed: int) -> np.random.Generator:
         "five clusters with the same mean": ([3, 2, 3, 2, 2.5, 2.5, 2.5, 3, 2], "aabbcdeff", (2.5, 2.5)),
     },
 )
-def test_interval_of_numbers_without_a_scale(
-    values: list[float], clusters: str | None, expected: Any
-) -> None:
+def test_interval_of_numbers(values: list[float], clusters: str | None, expected: Any) -> None:
     assert mean_interval(values, clusters) == expected
 
 
@@ -293,11 +291,7 @@ def test_a_family_of_random_flips_is_that_of_its_samples() -> None:
 
 @table(
     "clusters, flips, hits",
-    {
-        "all": (13, 2**13, [2]),
-        "not all": (14, 10_001, range(1, 9)),
-        "many clusters": (20_000, 10_001, [1]),
-    },
+    {"all": (13, 2**13, [2]), "not all": (14, 10_001, range(1, 9)), "many clusters": (20_000, 10_001, [1])},
 )
 def test_number_of_sign_flips(clusters: int, flips: int, hits: Collection[int]) -> None:
     assert compute_p_values([[1.0] * clusters])[0] in [hit / flips for hit in hits]

@@ -10,18 +10,8 @@ from typing import Any
 
 import pytest
 
-from conftest import (
-    JUDGE,
-    Project,
-    Serve,
-    assert_refused,
-    blocks,
-    json_lines,
-    mean_interval,
-    mentions,
-    pasted,
-    table,
-)
+from conftest import JUDGE, Project, Serve, assert_refused, json_lines, mean_interval, mentions, pasted, table
+from conftest import SUMMARY_CRITERIA as NAMES
 from groq_server import Call, Reply, completion
 
 OFFLINE = "results/offline-summaries-JSON-enforced/results-5-offline-0.json"
@@ -32,13 +22,6 @@ WEB = "data/valid-web/valid-web-5.json"
 METRICS = "results/evaluation/web-metrics/web_metrics_results.json"
 JOURNAL = "summary_judgements.jsonl"  # in the output folder
 
-NAMES = [
-    "criterion_1_claim_relevance",
-    "criterion_2_perspective_claim_alignment",
-    "criterion_3_perspective_distinctness",
-    "criterion_4_coverage_of_core_arguments",
-    "criterion_5_factual_grounding",
-]
 TOTAL = "total_score"
 NO_GOLD = "no gold summary has this query as its title"
 
@@ -128,8 +111,7 @@ def test_the_console_and_the_results(project: Project, serve: Serve) -> None:
     before = project.files()
     outcome = project.run("summaries", "--output-dir", "out/of/here")
     assert outcome.code == 3
-    printed = blocks(outcome.out)
-    assert printed["SUMMARY EVALUATION RESULTS"].startswith(MEANS_TABLE)
+    assert f"\nSUMMARY EVALUATION RESULTS\n{'=' * 60}\n\n{MEANS_TABLE}" in outcome.out
     assert mentions(outcome.err, "warning: offline 5", "judgements missing", "1", "s-Tar", NO_GOLD)
     [path] = result_files(project, folder="out/of/here")
     assert re.search(r"offline_5_llm_judge_scores_\d{8}_\d{6}\.json$", path)
@@ -203,6 +185,8 @@ def test_the_problems_of_all_files_are_listed_at_once(project: Project) -> None:
         f"{OFFLINE}: [0]: query: must not be blank",
         f"{OFFLINE}: [1]: summary[0]: Object missing required field claim",
     ]
+    (project.folder / GOLD).unlink()  # which is needed
+    assert f"{GOLD}: file not found" in assert_refused(project, "summaries")
 
 
 def test_the_gold_summary(project: Project, serve: Serve) -> None:
@@ -259,10 +243,7 @@ def reply(**changes: object) -> str:
 REFUSED = {
     "a criterion without a score": (reply(c3=None), f'"{NAMES[2]}" must be 0, 1 or 2, not null'),
     "other names": ('{"scores": {"relevance": 2}}', f'"{NAMES[0]}" must be 0, 1 or 2, not null'),
-    "two that differ": (
-        f"{reply()} {reply(c1=2)}",
-        "it is not one JSON object: reply with the JSON object alone",
-    ),
+    "two that differ": (f"{reply()} {reply(c1=2)}", "it is not one JSON object: reply with the JSON object"),
 }
 
 
@@ -368,13 +349,8 @@ def test_files_are_compared_by_query(project: Project, serve: Serve) -> None:
     # All six differences have one sign: of 64 sign flips two are as extreme.
     expected = {"with": "merged 5", "n": 6, "difference": 2.0, "p": 2 / 64}
     ci95 = [pytest.approx(2 * 0.1588561565), 2.0]  # of a scale to 2
-    assert relevance == {
-        **expected,
-        "ci95": ci95,
-        "measure": NAMES[0],
-        "p_adjusted": 2 / 64,
-        "verdict": "better",
-    }
+    expected |= {"measure": NAMES[0], "p_adjusted": 2 / 64, "verdict": "better"}
+    assert relevance == {**expected, "ci95": ci95}
     assert (alignment["difference"], alignment["p"]) == (0.0, 1.0)
     assert (total["measure"], total["difference"], total["ci95"]) == (
         TOTAL,
@@ -383,7 +359,7 @@ def test_files_are_compared_by_query(project: Project, serve: Serve) -> None:
     )
     mirrored = results(project, "merged")["comparison"][0]
     assert (mirrored["with"], mirrored["difference"], mirrored["verdict"]) == ("offline 5", -2.0, "worse")
-    printed = blocks(outcome.out)["COMPARISON BY QUERY"].splitlines()
+    printed = outcome.out.partition("COMPARISON BY QUERY")[2].splitlines()
     assert mentions(printed, "merged 5 - offline 5  Total ", "  6  -5.00 [-6.71, -0.79]    0.0312  worse")
 
 
@@ -402,14 +378,6 @@ def test_hostile_texts_in_prompt_console_and_results(project: Project, serve: Se
     assert mentions(outcome.err, "warning: ", OFFLINE, "speak to the judge", "1", r"[x question]\x1b[31m")
     assert "\x1b" not in outcome.out + "".join(outcome.err)
     assert (column(project, "id"), column(project, "query")) == ([name], ["  OIL: good\nor bad?"])
-
-
-def test_gold_summaries_are_needed(project: Project) -> None:
-    project.write(OFFLINE, [summary("Oil")])
-    assert assert_refused(project, "summaries") == [f"{GOLD}: file not found"]
-
-
-# ------------------------------------------------------------------ Plots and web metrics
 
 
 LEVELS = [(2, 2, 2, 2, 2), (2, 1, 0, 1, 2), (0, 0, 0, 1, 0), (None, 1, 1, 1, 1)]
@@ -484,7 +452,7 @@ def test_web_metrics(project: Project) -> None:
     project.write(CORPUS, queries)
     outcome = project.run("summaries", "--web-metrics")
     assert (outcome.code, outcome.err) == (0, [])
-    assert blocks(outcome.out)["WEB METRICS"].startswith(WEB_TABLE)
+    assert f"\nWEB METRICS\n{'=' * 60}\n\n{WEB_TABLE}" in outcome.out
     assert mentions(outcome.out.splitlines(), "saved to", METRICS)
     metrics = project.read(METRICS)["5"]
     values = [metric["values"] for metric in metrics.values()]

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from typing import Any
 
 import evaluation
 import pytest
 
-from conftest import (
-    FAILED_CALL,
-    JUDGE,
-    Outcome,
-    Project,
-    Serve,
-    document,
-    first_question,
-    journal_entries,
-    mentions,
-    pasted,
-    prompt_of,
-    question,
-    table,
-)
-from groq_server import Call, GroqServer, Reply, completion, score_reply
+from conftest import JUDGE, Outcome, Project, Serve, document, first_question, pasted, question, table
+from groq_server import Call, GroqServer, Reply, completion, score_reply, too_large
 
 SUPPORT = ("dev", "--criteria", "support")
 DEGREES = {"full": 1, "partial": 0.5, "none": 0}
@@ -44,7 +28,7 @@ def judge(call: Call) -> Reply:
     if not is_support(call):
         return score_reply(3)
     [degree] = [word for word in (*DEGREES, "fails") if word in pasted(call)]
-    return FAILED_CALL if degree == "fails" else support_reply(degree)
+    return too_large() if degree == "fails" else support_reply(degree)
 
 
 def support_calls(server: GroqServer) -> list[Call]:
@@ -102,9 +86,7 @@ def test_support_is_a_measure_of_its_own(three: Project, serve: Serve) -> None:
     assert outcome.code == 0
     without = three.run()
     assert ("support" in without.results["own"], "Support" in without.out) == (False, False)
-    combined = [
-        results["own"]["llm_judge"]["avg_combined_score"] for results in (outcome.results, without.results)
-    ]
+    combined = [run.results["own"]["llm_judge"]["avg_combined_score"] for run in (outcome, without)]
     assert combined[0] == combined[1]  # support is no part of it
 
 
@@ -112,12 +94,9 @@ def test_the_judge_sees_the_cited_sentences_and_not_the_gold_answer(three: Proje
     server = serve(judge)
     first_question(three).run(*SUPPORT)
     [call] = support_calls(server)
-    assert (pasted(call, "question"), pasted(call, "reference"), pasted(call)) == (
-        "What is d1?",
-        "S1: Text 1 A.",
-        "Is full.",
-    )
-    assert "It is d1." not in prompt_of(call)
+    shown = [pasted(call, "question"), pasted(call, "reference"), pasted(call)]
+    assert shown == ["What is d1?", "S1: Text 1 A.", "Is full."]
+    assert "It is d1." not in json.dumps(call.body)
 
 
 S1 = ["S1"]
@@ -125,11 +104,7 @@ LONG = document("d2", *(f"Text {n}." for n in range(1, 10)))
 CASES: dict[str, tuple[dict[str, Any], float | None, str]] = {  # prediction -> score, the cited document
     "the gold document": ({"evidence_sentences": S1, "retrieved_docs": ["d1"]}, 1, "d1"),
     "the first retrieved one": ({"evidence_sentences": S1, "retrieved_docs": ["d2", "d1"]}, 1, "d2"),
-    "which has more of the sentences": (
-        {"evidence_sentences": ["S1", "S9"], "retrieved_docs": ["d2"]},
-        1,
-        "d2",
-    ),
+    "which has more of them": ({"evidence_sentences": ["S1", "S9"], "retrieved_docs": ["d2"]}, 1, "d2"),
     "which has fewer": ({"evidence_sentences": ["S2", "S1"], "retrieved_docs": ["d3"]}, 1, "d1"),
     "which has none": ({"evidence_sentences": S1, "retrieved_docs": ["d9"]}, 1, "d1"),
     "unknown sentences": ({"evidence_sentences": ["S77"], "retrieved_docs": ["d2"]}, 0, ""),
@@ -179,23 +154,11 @@ def test_a_failed_call_counts_0_and_is_asked_again(three: Project, serve: Serve)
     outcome = three.run(*SUPPORT)
     row = rows_of(outcome)["q001"]
     assert (row["support_score"], row["support"], "413" in row["failure"]) == (0, None, True)
-    assert mentions(outcome.err, "support: judging failed: q001 (1 in all, each counts 0)")
+    assert "support: judging failed: q001 (1 in all, each counts 0)" in "\n".join(outcome.err)
     assert outcome.results["own"]["support"]["failed_questions"] == ["q001"]
     assert outcome.code == 3
     serve(lambda call: support_reply("full"))
     assert (scores_of(three.run(*SUPPORT))["q001"], three.run(*SUPPORT).code) == (1, 0)
-
-
-def test_journal_price_and_plan(three: Project, serve: Serve) -> None:
-    server = serve(judge)
-    assert "Judgements: 5, of which 0 are stored already\n" in three.run(*SUPPORT, "--dry-run").out
-    assert (three.run(*SUPPORT, "--max-usd", "0").code, server.calls) == (3, [])
-    three.run()
-    assert len(server.calls) == 3  # no key of these changes
-    three.run(*SUPPORT)
-    assert (len(server.calls), len(journal_entries(three))) == (5, 5)
-    again = three.run(*SUPPORT, GROQ_API_KEY="")
-    assert (scores_of(again), again.code) == ({"q001": 1, "q002": 0.5, "q003": 0}, 0)
 
 
 def test_reports_and_leaderboard(three: Project, serve: Serve) -> None:
@@ -209,7 +172,7 @@ def test_reports_and_leaderboard(three: Project, serve: Serve) -> None:
     assert "| own | " in files["dev_evaluation.md"].decode()
     three.submission("in/ann", own=three.read("dev_own_output.json"))
     three.run(*SUPPORT, "--submissions", "in/ann", "--report", "html")
-    [row] = csv.DictReader(io.StringIO(three.files()["dev_grades.csv"].decode("utf-8-sig")))
+    [row] = three.table("dev_grades.csv")
     assert row["avg_support"] == "0.5"
     page = three.files()["dev_graded/ann/dev_evaluation.html"].decode()
     assert ">Support</th>" in page.partition("Your grade: ")[2].partition("How to appeal")[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -60,29 +60,23 @@ def retrieving(first: list[str], second: list[str]) -> Files:
     return answered(answer("d1", retrieved_docs=first), answer("d2", retrieved_docs=second))
 
 
-# ------------------------------------------------------------------ Time and memory
-
 Rows = dict[str, Any]
 HOSTILE: dict[str, Callable[[int], Rows]] = {  # predictions of about so many characters
     "a long question ID": lambda n: {f"q{'0' * n}x": answer("d1")},
     "a long ID of a question": lambda n: {f"q{'0' * n}1": answer("d1")},
     "many question IDs": lambda n: {f"q{i}x": {} for i in range(n // 12)},
-    "a long document ID": lambda n: {"q001": answer("d1", retrieved_docs=[f"d{'0' * n}x"])},
-    "many document IDs": lambda n: {"q001": answer("x", retrieved_docs=[f"x{i}" for i in range(n // 9)])},
-    "other names of a document": lambda n: {
-        "q001": answer(
-            "d1", evidence_sentences=["S0"], retrieved_docs=[f"{'./' * i}d1" for i in range(n // 60)]
-        )
-    },
-    "a long sentence ID": lambda n: {"q001": answer("d1", evidence_sentences=[f"s{'0' * n}x{'0' * n}-"])},
-    "a sentence ID of words": lambda n: {"q001": answer("d1", evidence_sentences=["a_" * n])},
-    "many sentence IDs": lambda n: {
-        "q001": answer("d1", evidence_sentences=[f"s{i}" for i in range(n // 9)])
-    },
-    "a sentence ID of digits": lambda n: {
-        "q001": answer("d1", evidence_sentences=[int("1" * 4_000)] * (n // 4_000))
-    },
+    "a long document ID": lambda n: retrieves(f"d{'0' * n}x"),
+    "many document IDs": lambda n: retrieves(*(f"x{i}" for i in range(n // 9))),
+    "names of a document": lambda n: retrieves(*(f"{'./' * i}d1" for i in range(n // 60)), cited=["S0"]),
+    "a long sentence ID": lambda n: retrieves("d1", cited=[f"s{'0' * n}x{'0' * n}-"]),
+    "a sentence ID of words": lambda n: retrieves("d1", cited=["a_" * n]),
+    "many sentence IDs": lambda n: retrieves("d1", cited=[f"s{i}" for i in range(n // 9)]),
+    "a sentence ID of digits": lambda n: retrieves("d1", cited=[int("1" * 4_000)] * (n // 4_000)),
 }
+
+
+def retrieves(*doc_ids: str, cited: Sequence[object] = ("S1",)) -> Rows:
+    return {"q001": answer("d1", retrieved_docs=list(doc_ids), evidence_sentences=list(cited))}
 
 
 def spend(project: Project, rows: Rows) -> tuple[float, int]:
@@ -129,6 +123,7 @@ SAME_ID = {
 DRAFTS = [question("d1", synthetic=True), question("d2", synthetic=True, reviewed=True)]
 THREE: Files = {"questions": [*ASKED, question("d3")], **answered({}, {}, q003=answer("d3"))}
 TWO_LEVELS_MISSING = {"scale": {**dict.fromkeys("135", "x"), "4": " "}}
+UNREAD = "answer that cannot be read, counted as not given"
 NOT_RETRIEVED = "retrieved IDs unlike those of the documents"
 AS_IN_CORPUS = "write them as in the corpus"
 AS_IN_DOCUMENTS = "S1; write them as in the documents"
@@ -216,10 +211,7 @@ WARNINGS: dict[str, tuple[Files, str, str, int, str]] = {
         *(STRONG, 'unknown field "response"', 1, 'q001; did you mean "answer"?'),
     ),
     "cited IDs in lower case": (citing("s1"), STRONG, CITED, 1, f"s1 for {AS_IN_DOCUMENTS}"),
-    "cited IDs with a prefix": (
-        citing("bikes_S1", "d1: s01"),
-        *(STRONG, CITED, 2, f"bikes_S1 for {AS_IN_DOCUMENTS}"),
-    ),
+    "with a prefix": (citing("bikes_S1", "d1: s01"), *(STRONG, CITED, 2, f"bikes_S1 for {AS_IN_DOCUMENTS}")),
     "unknown cited sentences": (citing("S9", "S1"), STRONG, "cited IDs that neither", 1, "S9 of q001"),
     "cited IDs of another retrieved document": (
         {**citing("T7", retrieved_docs=["e1", "d1"]), "corpus": {**CORPUS, "e1.json": document("e1", "x")}},
@@ -239,17 +231,9 @@ WARNINGS: dict[str, tuple[Files, str, str, int, str]] = {
     ),
     "an answer of another type": (
         {"predictions": {"q001": answer("d1"), "q002": answer("d2", answer=["x"])}},
-        *(
-            STRONG,
-            "answer that cannot be read, counted as not given",
-            1,
-            "q002: answer: Expected str, got array",
-        ),
+        *(STRONG, UNREAD, 1, "q002: answer: Expected str, got array"),
     ),
-    "all answers the same": (
-        three(answer="No."),
-        *(STRONG, "all answers are the same", 3, "q001"),
-    ),
+    "all answers the same": (three(answer="No."), *(STRONG, "all answers are the same", 3, "q001")),
 }
 
 
@@ -342,8 +326,3 @@ def test_warning_about_questions_is_printed_once(project: Project) -> None:
     assert [line.partition(": ")[0] for line in lines] == [QUESTIONS, SIMPLE]
     assert outcome.results["simple"]["run"]["warnings"] == lines
     assert outcome.results["strong"]["run"]["warnings"] == lines[:1]
-
-
-def test_nothing_is_repaired(project: Project) -> None:
-    renamed = {"q001": answer("d1", retrieved_docs=["gold/d1"]), "q002": answer("d2", retrieved_docs=[])}
-    assert grade(project, predictions=renamed).results["strong"]["retrieval"]["recall_at_5"] == 0
