@@ -3066,7 +3066,10 @@ def warn_about_family(judge: str, generators: Iterable[str]) -> list[WarningReco
 
 # -- Flags: hints at text in an answer that speaks to the judge
 
-FLAGS_NOTE = "Flags are found by a sample of English phrases and by hidden text: they are no defence."
+FLAGS_NOTE = (
+    "A flag changes no score. Flags are found by a sample of English phrases and by hidden text: they are no "
+    "defence."
+)
 
 FLAG_PATTERNS = {
     "score-like": r"""(?ix) ["']score["']\s*: | \b(?:score|grade|rating)\s*(?:is|of|[:=])\s*[1-5]\b
@@ -7623,7 +7626,7 @@ def render_history(gradebook: Gradebook) -> str:
     """Return the history with a row for each grade whose points, system or judge differ from its last row."""
     cells = list(gradebook.inputs.history.cells)
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    for name, grade in gradebook.grades.items():
+    for name, grade in sorted(gradebook.grades.items()):
         now = (grade.points, fold_cell(grade.system.name), gradebook.judge)
         if grade.history:
             last = grade.history[-1]
@@ -7835,7 +7838,8 @@ def build_split_report(
     title = ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name]))
     report = Report(title, [], header=list(build_csv_row(split, has_repeats=has_repeats)))
     if not systems:
-        return report._replace(parts=[Part("Not graded", lines=submission.reasons, place="box")])
+        appeal = Part("How to appeal", lines=read_appeal(split), place="first")
+        return report._replace(parts=[Part("Not graded", lines=submission.reasons, place="box"), appeal])
     cases: list[str] = []
     warnings = submission.warnings
     for system in systems:
@@ -7871,8 +7875,8 @@ def build_overview_part(split: Split, submission: Submission, gradebook: Gradebo
     measures = split.measures
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     lines = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
-    lines += describe_certainty(systems, measures, submission.differences)
     if not gradebook:  # A student has no use for what tells which scores may be compared.
+        lines += describe_certainty(systems, measures, submission.differences)
         lines += list_provenance(systems)
     for system in systems:
         lines += prefix_lines(system.name, describe_scored(system))
@@ -7901,18 +7905,23 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
     lines.append(f"The grade is 100 times {gradebook.measure.title}.")
     if gradebook.measure is COMBINED_MEASURE:
         lines.append(COMBINED_POINTS)
+    lines += describe_certainty(submission.systems, split.measures, submission.differences)
     rows: list[MeansRow] = [(["yours"], grade.system.means)]
     if gradebook.median_points is not None and grade.points is not None:
         rows.append((["median of the class"], gradebook.medians))
     means = build_means_part(f"Your grade: {points}", ["Mean"], rows, list_class_measures(split))
-    path = os.path.join(split.root, APPEAL_FILE.format(split=split.name))
-    text = read_file(path, []).text if os.path.isfile(path) else ""
-    appeal = [line for line in map(str.strip, text.splitlines()) if line]
-    appeal.append("Name the question and the answer ID, which is at the end of each answer below.")
+    how = "Name the question and the answer ID, which is at the end of each answer below."
     return [
         means._replace(lines=lines, place="head"),
-        Part("How to appeal", lines=appeal, place="first"),
+        Part("How to appeal", lines=[*read_appeal(split), how], place="first"),
     ]
+
+
+def read_appeal(split: Split) -> list[str]:
+    """Return the teacher's text on how to appeal, if there is one."""
+    path = os.path.join(split.root, APPEAL_FILE.format(split=split.name))
+    text = read_file(path, []).text if os.path.isfile(path) else ""
+    return [line for line in map(str.strip, text.splitlines()) if line]
 
 
 def build_csv_row(
@@ -8024,7 +8033,11 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
             scores = [str(repeat.score) for repeat in judgement.repeats]
             facts[f"{criterion.prefix}judge's scores".capitalize()] = ", ".join(scores)
     facts["Flags"] = ", ".join(answer.flags)
+    sentences = answer.document.sentences or {}
     for kind, names in answer.sort_citations().items():
+        if kind in ("missed", "not_in_gold"):  # Nobody should have to search the document for these.
+            texts = {name: textwrap.shorten(sentences[name], 120) for name in names if name in sentences}
+            names = [": ".join(filter(None, (name, texts.get(name)))) for name in names]
         facts[CITATION_KINDS[kind]] = shorten_names(names)
     other_ids = {}
     for criterion in system.judged:

@@ -232,7 +232,8 @@ def test_sections_and_a_question(four: Project, judge_with: JudgeWith, open_page
     ]
     text = " ".join(lines)
     assert all(part in text for part in ("document: d1", "question type: fact", "#q001", "413"))
-    kinds = "right S1 Citations missed S3 Citations not in gold S2 Citations not in the document S9"
+    missed = "missed S3: It snowed. Citations not in gold S2: It rained."
+    kinds = f"right S1 Citations {missed} Citations not in the document S9"
     assert f"Citations {kinds} Other scores" in read_facts(page.locator(".card dl").first)
     sections = page.get_by_role("heading", level=2).all_inner_texts()
     assert sections[:3] == ["Warnings", "Systems", "Questions"]
