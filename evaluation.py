@@ -67,7 +67,6 @@ import base64
 import csv
 import difflib
 import errno
-import functools
 import gc
 import glob
 import hashlib
@@ -92,6 +91,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from fnmatch import fnmatch
+from functools import cache, cached_property, lru_cache, partial
 from importlib import import_module
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -129,6 +129,7 @@ try:
     import msgspec
     import numpy as np
     import numpy.typing as npt
+    from msgspec.structs import replace
 except ImportError as error:
     if __name__ != "__main__":
         raise
@@ -154,6 +155,7 @@ __all__ = [
 ]
 
 flatten = itertools.chain.from_iterable
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
 F = TypeVar("F", float, "Array")
@@ -1038,7 +1040,7 @@ def find_repeated(names: Iterable[str]) -> list[str]:
 # -- Tables: CSV, or JSON with a list of objects, an object per line, or an object with one list of objects
 
 Columns: TypeAlias = Mapping[str, str]  # field -> its column, or the path to it
-NO_COLUMNS: Columns = MappingProxyType({})
+NO_COLUMNS: Columns = NOTHING
 
 
 def list_item_rows(
@@ -1112,12 +1114,12 @@ def check_columns(rows: Sequence[JsonRow], columns: Columns, problems: Problems)
             problems.append(Problem(rows[0].file, f"--columns {field}={path}: found {found}"))
 
 
-@functools.lru_cache(maxsize=1_000)
+@lru_cache(maxsize=1_000)
 def fold_name(name: str) -> str:
     return re.sub(r"[\s_-]+", "", name).casefold()
 
 
-@functools.cache
+@cache
 def index_names(kind: type[Record]) -> dict[str, str]:
     """Return the field of a record by each folded name that its column may have."""
     names = {field: [field] for field in kind.__struct_encode_fields__ if field != "extra"} | kind.aliases
@@ -1436,11 +1438,8 @@ def choose_evidence_method(gold_ids: Iterable[str], sentences: Mapping[str, str]
 
 def collect_words(sentence_ids: Iterable[str], sentences: Mapping[str, str]) -> set[str]:
     """Return the distinct words, text.lower().split() after NFC, of the sentences that exist."""
-    words: set[str] = set()
-    for sentence_id in sentence_ids:
-        text = unicodedata.normalize("NFC", sentences.get(sentence_id, ""))
-        words.update(text.lower().split())
-    return words
+    text = " ".join(sentences.get(sentence_id, "") for sentence_id in sentence_ids)
+    return set(unicodedata.normalize("NFC", text).lower().split())
 
 
 def find_nearest_level(score: float) -> int:
@@ -1456,6 +1455,10 @@ AFTER_NUMBER_SIGN = r"(?<=\d[./:])(?=\d)|(?<![\w)]-)(?<=-)(?=\d)"  # as `fold_nu
 PUNCTUATION = re.compile(rf"[{re.escape(string.punctuation)}](?!{AFTER_NUMBER_SIGN})")
 WITHIN_WORDS = re.compile(r"['.](?<=\w.)(?=\w)(?!(?<=\d\.)(?=\d))")  # "don't", "U.S.A", but not "3.5"
 HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3"
+UNSPACED = (  # letters of scripts without spaces, or with particles: Korean; Thai, Lao, Burmese, Khmer; CJK
+    f"{HANGUL}\u0e01-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u1780-\u17d3"
+    "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff"
+)
 STOP_WORDS = frozenset(  # English function words except "no" and "not", which reverse a sentence
     """a about after also am an and any are as at be been before being both but by can could d did do does
     each for from had has have he her hers him his how i if in into is it its ll m may me might more most must
@@ -1475,11 +1478,11 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
 
     In a text case, punctuation, articles and white space do not count, as in SQuAD's evaluate-v2.0. But all
     Unicode punctuation is punctuation, full-width forms are those of ASCII, letters are composed (NFC), and
-    10² is not 102. A comma or a point between digits is a decimal sign, but before exactly three digits,
-    after a start that is not zero, it groups thousands: 1,000 and 1.000 are 1000, 3,5 is 3.5, 0,125 is 0.125.
-    A slash or colon between digits stays (1/2, 12:30), and so does a minus before a number, at the start of a
-    word (-5, but not x-5 or 2026-11-23). .5 is 0.5. Units and signs of currency are not numbers: "3.5kg" is
-    one word, and $1.50 is 1.50.
+    10² is not 102; hidden characters do not count. A comma or a point between digits is a decimal sign, but
+    before exactly three digits, after a start that is not zero, it groups thousands: 1,000 and 1.000 are
+    1000, 3,5 is 3.5, 0,125 is 0.125. A slash or colon between digits stays (1/2, 12:30), and so does a minus
+    before a number, at the start of a word (-5, but not x-5 or 2026-11-23). .5 is 0.5. Units and signs of
+    currency are not numbers: "3.5kg" is one word, and $1.50 is 1.50.
 
     >>> exact_match("The lamp burned oil.", "the lamp  burned Oil")
     True
@@ -1495,7 +1498,7 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
     return normalizer(predicted) in [normalizer(text) for text in accepted]
 
 
-@functools.lru_cache(maxsize=64)  # several methods normalize the same answer one after the other
+@lru_cache(maxsize=64)  # several methods normalize the same answer one after the other
 def normalize_text(text: str) -> str:
     """Return text in lower case without punctuation, articles and needless white space."""
     text = fold_signs(text).lower()
@@ -1505,11 +1508,12 @@ def normalize_text(text: str) -> str:
 
 
 def fold_signs(text: str) -> str:
-    """Return text with composed letters, and with ASCII signs in place of full-width and typographic ones."""
-    return text if text.isascii() else "".join(map(fold_sign, unicodedata.normalize("NFC", text)))
+    """Return text without what nobody sees, its letters composed, and typographic signs as those of ASCII."""
+    visible = remove_invisible(" ".join(text.split()))  # some line ends are hidden characters, too
+    return visible if visible.isascii() else "".join(map(fold_sign, unicodedata.normalize("NFC", visible)))
 
 
-@functools.cache
+@cache
 def fold_sign(sign: str) -> str:
     if "\uff01" <= sign <= "\uff5e":
         return chr(ord(sign) - 0xFEE0)  # full-width forms are in the order of ASCII
@@ -1562,19 +1566,22 @@ def token_f1(gold: str | Iterable[str], predicted: str) -> float:
 
 NORMALIZERS: Mapping[str, Callable[[str], str]] = {
     "text": normalize_text,
-    "formula": lambda text: "".join(text.translate(FORMULA_SIGNS).lower().split()),
+    "formula": lambda text: remove_invisible("".join(text.translate(FORMULA_SIGNS).lower().split())),
 }
 
 
 def contains_keyword(keywords: Iterable[str], predicted: str) -> bool:
-    """Return whether a prediction contains a keyword as whole words. Case and punctuation do not count."""
+    """Return whether a prediction contains a keyword as whole words. Case and punctuation do not count.
+
+    Beside letters of UNSPACED a part of a text is a word: 東京 is in 東京です.
+    """
     text = drop_punctuation(predicted)
     for words in map(drop_punctuation, keywords):
         start = text.find(words) if words else -1
         while start >= 0:
             end = start + len(words)
-            # 5 is not in 3.5, -5 or 12:5; beside Hangul a part of a word counts, as Korean adds particles
-            if not re.search(rf"[^\W{HANGUL}]|[./:-]", text[start - 1 : start] + text[end : end + 1]):
+            # 5 is not in 3.5, -5 or 12:5
+            if not re.search(rf"[^\W{UNSPACED}]|[./:-]", text[start - 1 : start] + text[end : end + 1]):
                 return True
             start = text.find(words, start + 1)
     return False
@@ -1626,8 +1633,6 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
 # first: Sample, compute_mean_interval, compute_difference_interval, compute_p_values.
 
 Array: TypeAlias = npt.NDArray[Any]
-Values: TypeAlias = Sequence[float] | Array
-ScoreRange: TypeAlias = tuple[float, float]  # the lowest and the highest possible value
 Clusters: TypeAlias = Sequence[Hashable] | Array | None  # of each item; None: one item per cluster
 
 
@@ -1653,7 +1658,7 @@ class Sample(NamedTuple):
     def scale(self, factor: float) -> Sample:
         return self._replace(values=self.values * factor)
 
-    def select(self, rows: Array) -> Sample:
+    def select(self, rows: Array | slice) -> Sample:
         """Return the items at some positions, or those for which `rows` is true."""
         return Sample(self.values[rows], self.clusters[rows])
 
@@ -1668,7 +1673,7 @@ class Sample(NamedTuple):
         return np.stack([sums, sizes], axis=1)[sizes > 0]
 
 
-def make_sample(values: Values, clusters: Clusters = None) -> Sample:
+def make_sample(values: Sequence[float] | Array, clusters: Clusters = None) -> Sample:
     """Return the sample of the items with a value (no NaN). Raises ValueError if the lengths differ."""
     numbers = number_clusters(range(len(values)) if clusters is None else clusters)
     if len(numbers) != len(values):
@@ -1718,7 +1723,7 @@ def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Inte
     """
     if math.isinf(highest - lowest):  # a bootstrap interval, unless all values are shares from 0 to 1
         if sample.values.min() < 0 or sample.values.max() > 1:
-            return bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
+            return bootstrap_statistic(sample.sum_clusters())
         return compute_mean_interval(sample, 0, 1)
     scores = sample._replace(values=np.clip(sample.values, lowest, highest))
     average = scores.mean
@@ -1770,19 +1775,17 @@ def compute_difference_interval(sample: Sample, largest: float) -> Interval | No
     return round_interval(max(center - margin, -largest), min(center + margin, largest))
 
 
-def divide_by_sizes(totals: Array) -> Array:
-    """Return the means of sums, from rows of a sum and a number of items."""
-    return np.asarray(totals[:, 0] / totals[:, 1])
-
-
-def bootstrap_statistic(sums: Array, compute: Callable[[Array], Array]) -> Interval | None:
+def bootstrap_statistic(
+    sums: Array, compute: Callable[[Array], Array] = lambda totals: totals[:, 0] / totals[:, 1]
+) -> Interval | None:
     """Return the expanded percentile interval of a statistic, resampling clusters with replacement.
 
     `sums` are over the items of each cluster, shape (n_clusters, n_sums). `compute` maps the sums of many
-    resamples, shape (n, n_sums), to their statistics, NaN for a resample that has none. The percentiles are
-    widened for few clusters: tail = Phi(-sqrt(n / (n - 1)) t), with Student's t of n - 1 degrees of freedom
-    (Hesterberg 2015). There is no interval for fewer than MIN_CLUSTERS clusters, and if most resamples have
-    none. If nearly all clusters are alike it is too narrow: see compute_mean_interval.
+    resamples, shape (n, n_sums), to their statistics, NaN for a resample that has none; without it these are
+    means, from the sums of values and the numbers of items. The percentiles are widened for few clusters:
+    tail = Phi(-sqrt(n / (n - 1)) t), with Student's t of n - 1 degrees of freedom (Hesterberg 2015). There is
+    no interval for fewer than MIN_CLUSTERS clusters, and if most resamples have none. If nearly all clusters
+    are alike it is too narrow: see compute_mean_interval.
     """
     if len(sums) < MIN_CLUSTERS:
         return None
@@ -1799,7 +1802,7 @@ def bootstrap_statistic(sums: Array, compute: Callable[[Array], Array]) -> Inter
     return round_interval(low, high)
 
 
-@functools.lru_cache(maxsize=8)
+@lru_cache(maxsize=8)
 def resample_clusters(n_clusters: int) -> Array:
     """Return how often each resample (a row) has each cluster. Many clusters get fewer resamples."""
     resamples = min(RESAMPLES, MAX_RESAMPLED_CELLS // n_clusters)
@@ -1814,7 +1817,7 @@ def round_interval(low: float, high: float) -> Interval:
     return Interval(round(float(low), 12) + 0.0, round(float(high), 12) + 0.0)
 
 
-@functools.lru_cache(maxsize=1_000)
+@lru_cache(maxsize=1_000)
 def compute_t_quantile(p: float, df: float) -> float:
     """Return the p-quantile of Student's t distribution with `df` degrees of freedom, 0 < p < 1.
 
@@ -1884,7 +1887,7 @@ def compute_p_values(
     return p, p_adjusted
 
 
-@functools.lru_cache(maxsize=2)
+@lru_cache(maxsize=2)
 def draw_flips(n_clusters: int) -> Array:
     """Return sign flips of clusters, each a row of packed bits: all, or none flipped and random ones."""
     if n_clusters < RESAMPLES.bit_length():
@@ -2009,7 +2012,7 @@ class Measure(NamedTuple):
     scale: float = 1  # a mean is this times the mean score: 100 for a percentage
     lowest: float = 0  # possible score of an item, infinite if there is none; a missing one may count 0
     highest: float = 1
-    lower_is_better: bool = False
+    direction: int = 1  # -1 if lower is better
     unit: str = ""
     key: str = ""  # the mean's in the results file, if it differs from `name`
 
@@ -2018,17 +2021,12 @@ class Measure(NamedTuple):
         return self.key or self.name
 
     @property
-    def direction(self) -> int:
-        return -1 if self.lower_is_better else 1
-
-    @property
     def axis(self) -> Interval | None:
         """The lowest and the highest possible mean, in its unit; None if there is no such bound."""
         is_bounded = math.isfinite(self.lowest) and math.isfinite(self.highest)
         return Interval(self.scale * self.lowest, self.scale * self.highest) if is_bounded else None
 
 
-SHARE = Measure("share", "Share")  # The bounds of all shares of items are 0 and 1.
 ItemKey: TypeAlias = tuple[Hashable, ...]  # changes with all of the gold set that an item's scores rest on
 
 
@@ -2055,7 +2053,7 @@ class Scores(msgspec.Struct):
 
     def select(self, rows: Array) -> Scores:
         values = {measure: column[rows] for measure, column in self.values.items()}
-        return msgspec.structs.replace(self, values=values)
+        return replace(self, values=values)
 
 
 class Table(msgspec.Struct):
@@ -2064,10 +2062,6 @@ class Table(msgspec.Struct):
     items: Sample
     systems: dict[str, Scores] = {}
     item_keys: Sequence[ItemKey] = ()  # if the items are compared with those of an earlier run
-
-    def select(self, rows: Array) -> Table:
-        systems = {name: scores.select(rows) for name, scores in self.systems.items()}
-        return Table(self.items.select(rows), systems)
 
 
 class Mean(NamedTuple):
@@ -2085,15 +2079,18 @@ class Mean(NamedTuple):
 NO_MEAN = Mean(None, None, 0)
 
 
-def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dict[str, Mean]:
-    """Return the mean of each measure that the system has, whatever the other systems are."""
+def compute_means(
+    table: Table, system: str, measures: Iterable[Measure], rows: Array | slice = slice(None)
+) -> dict[str, Mean]:
+    """Return the mean of each measure that the system has, over some rows of the table or over all."""
     scores = table.systems[system]
+    items = table.items.select(rows)
     means = {}
     for measure in measures:
-        if measure.name in scores.values:
-            sample = table.items.replace_values(scores.values[measure.name])
-            is_submitted = measure.name not in scores.not_submitted
-            means[measure.name] = compute_mean(sample, measure)._replace(is_submitted=is_submitted)
+        name = measure.name
+        if name in scores.values:
+            mean = compute_mean(items.replace_values(scores.values[name][rows]), measure)
+            means[name] = mean._replace(is_submitted=name not in scores.not_submitted)
     return means
 
 
@@ -2119,7 +2116,7 @@ def measure_coefficient(
     With a `correction`, as that of `compute_coefficients`, the order of the raters does not matter.
     """
     tables, values = count_pairs(ratings, clusters, both_orders=correction is not None)
-    compute = functools.partial(compute_coefficients, values=values, level=level, correction=correction or 0)
+    compute = partial(compute_coefficients, values=values, level=level, correction=correction or 0)
     value = float(compute(tables.sum(axis=0)[np.newaxis])[0])
     interval = bootstrap_statistic(tables, compute)
     reason = None
@@ -2295,11 +2292,10 @@ SUMMARY_CRITERIA = {  # with their titles in reports; the prompt says what score
 LEVEL_SCORES = MappingProxyType({int(level): int(level) for level in RUBRIC_LEVELS})
 
 Schema: TypeAlias = Mapping[str, object]
-STRING_SCHEMA: Schema = msgspec.json.schema(str)
 
 
 class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cached properties
-    """The texts of a request, and how its reply is read: a score of `choices`, or `reply_fields`.
+    """The texts of a request, and how its reply is read: a score of `choices`, or a `reply_type`.
 
     A reply has the scores `score_field` and `parts`, in its `group` if there is one, and then a reason for
     each. Without a `score_field` the overall score is the sum of the parts.
@@ -2318,7 +2314,7 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
     reason_field: str = "rationale"
     parts: tuple[str, ...] = ()
     group: str = ""
-    reply_fields: Mapping[str, Any] = {}
+    reply_type: type[msgspec.Struct] | None = None
 
     @property
     def system_message(self) -> str:
@@ -2339,10 +2335,6 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
     def score_names(self) -> tuple[str, ...]:
         return (*self.parts, self.score_field) if self.score_field else self.parts
 
-    @property
-    def top(self) -> float:
-        return self.total(dict.fromkeys(self.score_names, max(self.choices.values())))
-
     def total(self, scores: Mapping[str, float]) -> float:
         return scores[self.score_field] if self.score_field else sum(scores.values())
 
@@ -2356,22 +2348,19 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
                 return score
         return None
 
-    @functools.cached_property
+    @cached_property
     def schema(self) -> Schema:
-        if self.reply_fields:
-            schemas = map(msgspec.json.schema, self.reply_fields.values())
-            return build_object_schema(dict(zip(self.reply_fields, schemas, strict=True)))
+        if self.reply_type:
+            fields = msgspec.structs.fields(self.reply_type)
+            return build_object_schema({field.name: msgspec.json.schema(field.type) for field in fields})
         values = list(self.choices)
         choice = {**msgspec.json.schema(type(values[0])), "enum": values}
         scores = dict.fromkeys(self.score_names, choice)
+        text = msgspec.json.schema(str)
         if not self.group:
-            return build_object_schema({self.reason_field: STRING_SCHEMA, **scores})
-        reasons = build_object_schema(dict.fromkeys(self.score_names, STRING_SCHEMA))
+            return build_object_schema({self.reason_field: text, **scores})
+        reasons = build_object_schema(dict.fromkeys(self.score_names, text))
         return build_object_schema({self.reason_field: reasons, self.group: build_object_schema(scores)})
-
-    @functools.cached_property
-    def reply_type(self) -> type[msgspec.Struct]:
-        return msgspec.defstruct("WrittenReply", list(self.reply_fields.items()))
 
 
 def build_object_schema(members: Mapping[str, Schema]) -> Schema:
@@ -2468,7 +2457,7 @@ You answer a question from what you know, in one to four sentences. Where you do
         '{"answer": "..."}',
         data=("question",),
         more_tokens=240,
-        reply_fields={"answer": str},
+        reply_type=msgspec.defstruct("Written", [("answer", str)]),
     ),
     "cited_answer": Prompt(
         """\
@@ -2478,7 +2467,7 @@ documents do not tell, set "told" to false, say so in the answer, and name no se
         '{"told": true or false, "answer": "...", "sentences": ["D1.S3", ...]}',
         data=("sources", "question"),
         more_tokens=320,
-        reply_fields={"told": bool, "answer": str, "sentences": list[str]},
+        reply_type=msgspec.defstruct("Written", [("told", bool), ("answer", str), ("sentences", list[str])]),
     ),
     "draft": Prompt(
         """\
@@ -2493,7 +2482,10 @@ last everything. """,
 Write question {number} of {count} on this document, about what stands in part {number} of {count} \
 of it. It {task}.""",
         more_tokens=450,
-        reply_fields={"question": str, "answer": str, "evidence_sentences": list[str], "rubric": list[str]},
+        reply_type=msgspec.defstruct(
+            "Written",
+            [("question", str), ("answer", str), ("evidence_sentences", list[str]), ("rubric", list[str])],
+        ),
     ),
     "criterion": Prompt(  # of the user's own; one with a scale is "scale"
         """\
@@ -2515,31 +2507,25 @@ level that fits best. """,
     ),
 }
 ANSWER_PROMPTS = ("verdict", "fraction", "quality")
-CONTEXT_PROMPTS = {name: f"{name}_with_context" for name in ANSWER_PROMPTS}
 MORE_INSTRUCTIONS = {
     "gold": "The reference is a right answer. ",
     "context": "The context reference is what the answer was to be written from. ",
 }
 
 
-def name_own_prompt(own: OwnCriterion, shown: Iterable[str] = ()) -> str:
-    return "_".join(["scale" if own.levels else "criterion", *shown])
-
-
 def build_prompts() -> dict[str, Prompt]:
-    """Return the base prompts, and variants of them that show a context, the gold answer or both."""
-    variants = [(base, name, ["context"]) for base, name in CONTEXT_PROMPTS.items()]
+    """Return the base prompts, and variants that show what their names end with: "verdict_context"."""
+    variants = [(base, ["context"]) for base in (*ANSWER_PROMPTS, "criterion", "scale")]
     for base in ("criterion", "scale"):
-        for shown in (["gold"], ["context"], ["context", "gold"]):
-            variants.append((base, "_".join([base, *shown]), shown))
+        variants += [(base, ["gold"]), (base, ["context", "gold"])]
     prompts = {**BASE_PROMPTS}
-    for base, name, shown in variants:
+    for base, shown in variants:
         prompt = BASE_PROMPTS[base]
         # An answer is to be faithful to the context if there is one.
         instructions = prompt.instructions.replace("that the reference", "that the context reference")
         instructions += "".join(MORE_INSTRUCTIONS[text] for text in shown)
         data = ("question", *shown, *prompt.data[1:])
-        prompts[name] = msgspec.structs.replace(prompt, instructions=instructions, data=data)
+        prompts["_".join([base, *shown])] = replace(prompt, instructions=instructions, data=data)
     return prompts
 
 
@@ -2625,10 +2611,8 @@ def judge_blank(prompt: Prompt) -> Judgement:
 NO_ANSWER = judge_blank(PROMPTS["rubric"])
 
 
-class RequestId(NamedTuple):
-    system: str
-    position: int
-    criterion: str  # or the prompt, if an answer is asked about once
+# System, position, and the criterion, or the prompt if an answer is asked about once.
+RequestId: TypeAlias = tuple[str, int, str]
 
 
 class Request(NamedTuple):
@@ -2644,7 +2628,7 @@ class Request(NamedTuple):
 
     @property
     def id(self) -> RequestId:
-        return RequestId(self.system, self.position, self.criterion or self.prompt)
+        return (self.system, self.position, self.criterion or self.prompt)
 
     @property
     def name(self) -> str:
@@ -2680,7 +2664,7 @@ def collect_outcomes(answered: Iterable[tuple[Request, Outcome]]) -> Outcomes:
         for name in judgements[0].scores:
             scores[name] = average([judgement.scores[name] for judgement in judgements])
         nearest = min(judgements, key=lambda judgement: abs(judgement.score - score))  # has the reason
-        mean = msgspec.structs.replace(nearest, score=score, scores=scores, repeats=judgements)
+        mean = replace(nearest, score=score, scores=scores, repeats=judgements)
         means[request_id] = mean
     return {**means, **failures}
 
@@ -2757,7 +2741,7 @@ class Call(NamedTuple):
         if reply.refused:  # whatever else it says
             raise InvalidReply(reply.refused)
         value, source = parse_reply(reply)
-        if self.prompt.reply_fields:
+        if self.prompt.reply_type:
             try:
                 written = msgspec.convert(value, self.prompt.reply_type)
             except msgspec.ValidationError as error:
@@ -2792,7 +2776,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     own: OwnCriterion | None = None  # for all answers, in place of what an item says
     derived: Sequence[str] = ()  # the names of further measures that rest on the judgement
     needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
-    unit: float | None = None  # the judge's score for 1 of the measure, if that differs
+    is_scaled: bool = False  # whether the measure has another scale than the judge's scores
     block: str = ""  # of a split's results file
     # Returns what rows of results say of an answer beside the judgement.
     describe_more: Callable[[Any], dict[str, Any]] = lambda _answer: {}
@@ -2818,7 +2802,11 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         elif isinstance(outcome, Judgement):
             scores = {**outcome.scores, **scores}
         known = {name: scores[name] for name in self.measure_names if name in scores}
-        return known if self.unit is None else {name: score / self.unit for name, score in known.items()}
+        if not self.is_scaled:
+            return known
+        prompt = PROMPTS[self.prompt]
+        top = prompt.total(dict.fromkeys(prompt.score_names, max(prompt.choices.values())))
+        return {name: score / (top / self.measure.highest) for name, score in known.items()}
 
     def format_score(self, score: float) -> str:
         """Return the judge's word for a score, or the score itself if it is a mean between two words."""
@@ -2826,11 +2814,6 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
             if value == score:
                 return str(word)
         return f"{score:.3g}"
-
-    def find_word(self, score: float) -> str:
-        """Return the judge's word that is nearest to a score, of which repeats have the mean."""
-        choices = PROMPTS[self.prompt].choices
-        return str(min(choices, key=lambda word: (abs(choices[word] - score), choices[word])))
 
     def parse_score(self, value: object) -> float:
         """Return the score that a person has given, as a number or the judge's word. Raises ValueError."""
@@ -2855,18 +2838,33 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         return f"{word}{remark}: {outcome.rationale}"
 
 
-def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
-    shown = [name for name in ("context", "gold") if not is_blank(texts.get(name, ""))]
-    name = name_own_prompt(own, shown)
-    if is_blank(texts["answer"]):
-        return judge_blank(PROMPTS[name])
-    return Task(name, {**texts, **own.texts})
+def build_own_criterion(own: OwnCriterion, *, is_of_split: bool) -> Criterion:
+    """Return a criterion of the user's own. It shows what an item has of a context and a gold answer."""
+    base = "scale" if own.levels else "criterion"
 
+    def prepare(answer: Any) -> Case:
+        texts = answer.texts
+        shown = [name for name in ("context", "gold") if not is_blank(texts.get(name, ""))]
+        prompt = "_".join([base, *shown])
+        if is_blank(texts["answer"]):
+            return judge_blank(PROMPTS[prompt])
+        return Task(prompt, {**texts, **own.texts})
 
-def build_own_measure(own: OwnCriterion, name: str, key: str = "") -> Measure:
+    measure = Measure(own.name, own.name)
+    if is_of_split:
+        measure = Measure(f"{own.name}_score", own.name, key=f"avg_{own.name}")
     if own.levels:
-        return Measure(name, own.name, 2, 1, 1, TOP_SCORE, key=key)
-    return Measure(name, own.name, key=key)
+        measure = measure._replace(digits=2, lowest=1, highest=TOP_SCORE)
+    return Criterion(
+        name=own.name,
+        measure=measure,
+        prompt=base,
+        prefix=f"{own.name}: ",
+        own=own,
+        is_scaled=not is_of_split,
+        block=own.name if is_of_split else "",
+        prepare=prepare,
+    )
 
 
 # What --criteria and `criteria=` take: NAME=QUESTION or a file, in Python also the rows of one.
@@ -2982,11 +2980,14 @@ def parse_reply(reply: Reply) -> tuple[object, str]:
     After it there is nothing but a full stop or a fence, and before it closed thoughts, words that end in a
     colon, and a fence, as far as there are any.
     """
-    text = re.sub(BEFORE_REPLY, "", reply.content.strip())
-    with suppress(ValueError, RecursionError):
-        value, stop = REPLY_DECODER.raw_decode(text)
-        if text[stop:].strip() in ("", ".", "```"):
-            return value, text[:stop]
+    content = reply.content.strip().strip("\ufeff")
+    # A prompt may have begun the thoughts, and they may quote JSON and their own end: each end is tried.
+    for start in (0, *[match.end() for match in re.finditer("</think>", content)]):
+        text = re.sub(BEFORE_REPLY, "", content[start:])
+        with suppress(ValueError, RecursionError):
+            _, stop = REPLY_DECODER.raw_decode(text)
+            if text[stop:].strip() in ("", ".", "```"):
+                return json.loads(text[:stop], object_pairs_hook=build_dict, strict=False), text[:stop]
     if reply.cut_off:
         raise InvalidReply("it is cut off")
     what = "it is not one JSON object" if text else "it is empty"
@@ -2999,18 +3000,15 @@ def fold_json(text: str) -> str:
     return re.sub(r"\\[nrt]|[\s\\\"'`\u00b4\u2018-\u201f\uff02\uff07]", "", text).casefold()
 
 
-def reject_repeated_names(members: list[tuple[str, object]]) -> Mapping[str, object]:
+def build_dict(members: list[tuple[str, object]]) -> dict[str, object]:
     if len(members) > len(dict(members)):
         raise InvalidReply("it names a member twice")
     return dict(members)
 
 
-REPLY_DECODER = json.JSONDecoder(object_pairs_hook=reject_repeated_names, strict=False)
-# Thoughts may be opened by the prompt. Words with a number may be the score itself.
-BEFORE_REPLY = (
-    r"(?s)\A(?:(?:<think>(?:(?!<think>).)*?|(?:(?!<think>)[^{])*?)</think>\s*)?"
-    r"(?:[^\d{`]*[:\uff1a][*_\s]*)?(?:```[A-Za-z]*\s*)?"
-)
+REPLY_DECODER = json.JSONDecoder(strict=False)
+# Words with a number may be the score itself.
+BEFORE_REPLY = r"\A\s*(?:[^\d{`]*[:\uff1a][*_\s]*)?(?:```[A-Za-z]*\s*)?"
 
 
 def read_scores(reply: Mapping[str, object], prompt: Prompt) -> Judgement:
@@ -3026,9 +3024,16 @@ def read_scores(reply: Mapping[str, object], prompt: Prompt) -> Judgement:
         scores[name] = score
     reason = reply.get(prompt.reason_field)
     if prompt.group and isinstance(reason, dict):
-        lines = [f"{name}: {text}" for name, text in reason.items() if isinstance(text, str)]
-        reason = "\n".join(lines)
-    return Judgement(prompt.total(scores), reason if isinstance(reason, str) else "", scores)
+        texts = {name: join_texts(text) for name, text in reason.items()}
+        reason = [f"{name}: {text}" for name, text in texts.items() if text is not None]
+    return Judgement(prompt.total(scores), join_texts(reason) or "", scores)
+
+
+def join_texts(value: object) -> str | None:
+    """Return a text, or those of a list with a line each; None for anything else."""
+    if isinstance(value, list):
+        return "\n".join(text for text in value if isinstance(text, str))
+    return value if isinstance(value, str) else None
 
 
 def show_json(value: object) -> str:
@@ -3061,7 +3066,10 @@ def warn_about_family(judge: str, generators: Iterable[str]) -> list[WarningReco
 
 # -- Flags: hints at text in an answer that speaks to the judge
 
-FLAGS_NOTE = "Flags are found by a sample of English phrases and by hidden text: they are no defence."
+FLAGS_NOTE = (
+    "A flag changes no score. Flags are found by a sample of English phrases and by hidden text: they are no "
+    "defence."
+)
 
 FLAG_PATTERNS = {
     "score-like": r"""(?ix) ["']score["']\s*: | \b(?:score|grade|rating)\s*(?:is|of|[:=])\s*[1-5]\b
@@ -3401,7 +3409,7 @@ class ServiceError(Exception):
         self,
         text: str,  # of the response
         status: int | None = None,
-        headers: Headers = MappingProxyType({}),
+        headers: Headers = NOTHING,
         is_lost: bool = False,  # whether the call was sent, and its reply may have to be paid for
         is_timeout: bool = False,
         advice: str = "",
@@ -3709,7 +3717,7 @@ class Runner:
 
 def describe_unusable(call: Call, reply: Reply, n_replies: int, reason: str, max_tokens: int) -> Failure:
     """Return the failure of an answer whose replies have no score, of which `reply` is the last one."""
-    what = "usable text" if call.prompt.reply_fields else "score"
+    what = "usable text" if call.prompt.reply_type else "score"
     replies = "the reply" if n_replies == 1 else f"{n_replies} replies"
     if reply.cut_off:
         reason += f" after {max_tokens} tokens: allow more with --max-tokens"
@@ -4243,6 +4251,10 @@ class LinkCell(NamedTuple):
     note: str = ""
 
 
+class Quoted(str):
+    """A text of other people: its language is not known, so that it has an empty `lang` on a page."""
+
+
 Cell: TypeAlias = str | int | State | MeanCell | LinkCell | list[LinkCell]
 Facts: TypeAlias = Mapping[str, str]  # by title; those without text are left out
 
@@ -4263,12 +4275,14 @@ NO_PART = Part("")
 
 
 class Line(NamedTuple):
-    """A line of an entry's list, with badges: texts that a score from 1 to 5 may give a colour."""
+    """A line of an entry's list, with badges: texts that a score from 1 to 5 may give a colour.
+
+    The badge "gold" marks the line.
+    """
 
     name: str
     text: str
-    badges: Mapping[str, float | None] = MappingProxyType({})
-    is_marked: bool = False
+    badges: Mapping[str, float | None] = NOTHING
 
 
 class Card(NamedTuple):
@@ -4292,7 +4306,7 @@ class Entry(NamedTuple):
     gold: str
     cards: Sequence[Card]
     details: str = ""
-    lists: Mapping[str, Sequence[Line]] = MappingProxyType({})  # by title
+    lists: Mapping[str, Sequence[Line]] = NOTHING  # by title
 
 
 class Report(NamedTuple):
@@ -4304,7 +4318,7 @@ class Report(NamedTuple):
     header: Sequence[str] = ()
     rows: Callable[[], Iterable[Sequence[object]]] = list
     entries_title: str = "Questions"
-    facts: Facts = MappingProxyType({})  # at the top of a page: what was graded, and by what
+    facts: Facts = NOTHING  # at the top of a page: what was graded, and by what
 
 
 def name_for_file(model: str) -> str:
@@ -4313,7 +4327,7 @@ def name_for_file(model: str) -> str:
 
 def list_report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterator[OutputFile]:
     for form in dict.fromkeys(forms):
-        yield OutputFile(f"{stem}.{form}", functools.partial(RENDERERS[form], report), is_report=True)
+        yield OutputFile(f"{stem}.{form}", partial(RENDERERS[form], report), is_report=True)
 
 
 # -- Tables and lines that several commands report
@@ -4570,20 +4584,17 @@ def tag(element: str, *content: str, **attributes: str | int | None) -> Html:
     start = f"<{element}"
     for name, value in attributes.items():
         if value is not None:
-            start += f' {name.rstrip("_").replace("_", "-")}="{escape_html(str(value))}"'
-    inner = "".join(text if isinstance(text, Html) else escape_html(text) for text in content)
+            text = html.escape(remove_invisible(str(value)))
+            start += f' {name.rstrip("_").replace("_", "-")}="{text}"'
+    inner = ""
+    for text in content:
+        inner += text if isinstance(text, Html) else html.escape(remove_invisible(text))
     return Html(f"{start}>{inner}</{element}>")
-
-
-def escape_html(text: str) -> str:
-    return html.escape(remove_invisible(text))
 
 
 def render_html(report: Report) -> str:
     entries = list(map(render_entry, report.entries()))
-    questions = []
-    if entries:
-        questions.append(tag("section", tag("h2", report.entries_title), SEARCH_FORM, *entries))
+    questions = [tag("section", tag("h2", report.entries_title), SEARCH_FORM, *entries)] if entries else []
     # Only a student's report has a part in the place "first" (how to appeal): answers come before the tables.
     first = render_parts(report, "first")
     tables = [*render_parts(report, ""), *render_parts(report, "folded")]
@@ -4608,8 +4619,8 @@ def render_html(report: Report) -> str:
 """
 
 
-def render_facts(facts: Facts) -> list[Html]:
-    rows = [tag("div", tag("dt", title), tag("dd", fact)) for title, fact in facts.items() if fact]
+def render_facts(facts: Facts, lang: str | None = None) -> list[Html]:
+    rows = [tag("div", tag("dt", title), tag("dd", fact, lang=lang)) for title, fact in facts.items() if fact]
     return [tag("dl", *rows)] if rows else []
 
 
@@ -4653,6 +4664,8 @@ def render_cell(cell: Cell) -> list[str]:
     if isinstance(cell, LinkCell):
         link = tag("a", cell.text, href=cell.href) if cell.href else cell.text
         return [link, f": {cell.note}" if cell.note else ""]
+    if isinstance(cell, Quoted):
+        return [tag("span", cell, lang="")]
     if not isinstance(cell, MeanCell):
         return [format_cell(cell)]
     number, _, interval = format_interval(cell).partition(" ")
@@ -4680,7 +4693,7 @@ def render_entry(entry: Entry) -> Html:
     """Return an entry to open. Its ID is inside, since a browser opens what a link leads into."""
     is_only = len(entry.cards) == 1  # whose verdict is in the heading alone
     verdicts: list[str] = []
-    cards = [tag("section", tag("h4", "Gold answer"), tag("p", entry.gold), class_="card")]
+    cards = [tag("section", tag("h4", "Gold answer"), tag("p", entry.gold, lang=""), class_="card")]
     for card in entry.cards:
         verdict = ", ".join(filter(None, [card.verdict, *card.marks]))
         name: list[str] = [card.system]
@@ -4688,25 +4701,25 @@ def render_entry(entry: Entry) -> Html:
             verdicts += [" ", render_badge(verdict if is_only else f"{card.system} {verdict}", card.score)]
             name += [] if is_only else [" ", render_badge(verdict, card.score)]
         facts = {"Reason": card.reason, "Failure": card.failure, **card.facts}
-        content = [tag("h4", *name), tag("p", card.text), *render_facts(facts)]
+        content = [tag("h4", *name), tag("p", card.text, lang=""), *render_facts(facts, lang="")]
         cards.append(tag("section", *content, class_="card"))
-    link = tag("a", f"#{entry.id}", href=f"#{quote(remove_invisible(entry.id))}")
+    href = f"#{quote(remove_invisible(entry.id))}"
+    link = tag("a", f"#{entry.id}", href=href, aria_label=f"Link to {entry.id}")
     content = [tag("p", f"{entry.details} ", link, class_="about"), tag("div", *cards, class_="cards")]
     for title, lines in entry.lists.items():
-        content += [tag("h4", title), tag("ul", *map(render_line, lines), class_="list")]
-    heading = [*verdicts, " ", tag("h3", tag("b", entry.id), " ", entry.title)]
+        items = []
+        for line in lines:
+            texts: list[str] = [tag("b", line.name), " "] if line.name else []
+            texts.append(tag("span", line.text, lang=""))
+            for text, score in line.badges.items():
+                texts += [" ", render_badge(text, score)]
+            items.append(tag("li", *texts, class_="marked" if "gold" in line.badges else None))
+        content += [tag("h4", title), tag("ul", *items, class_="list")]
+    heading = [*verdicts, " ", tag("h3", tag("b", entry.id), " ", tag("span", entry.title, lang=""))]
     if is_only:
-        heading.append(tag("span", cut_text(entry.cards[0].reason), class_="reason"))
+        heading.append(tag("span", cut_text(entry.cards[0].reason), class_="reason", lang=""))
     article = tag("article", *content, id=entry.id)
     return tag("details", tag("summary", *heading), article, class_="question")
-
-
-def render_line(line: Line) -> Html:
-    content: list[str] = [tag("b", line.name), " "] if line.name else []
-    content.append(line.text)
-    for text, score in line.badges.items():
-        content += [" ", render_badge(text, score)]
-    return tag("li", *content, class_="marked" if line.is_marked else None)
 
 
 def render_badge(text: str, score: float | None) -> Html:
@@ -4718,7 +4731,6 @@ RENDERERS: Mapping[str, Callable[[Report], str]] = {  # by format, with which it
     "csv": lambda report: render_csv(report.header, report.rows()),
     "html": render_html,
 }
-REPORT_FORMATS = tuple(RENDERERS)
 
 PAGE_STYLE = """
 :root { color-scheme: light dark; --ink: light-dark(#1b1f24, #e6e8eb); --paper: light-dark(#fff, #15181c);
@@ -4886,7 +4898,7 @@ def print_saved(files: Sequence[OutputFile], title: str, console: Console) -> No
     if results:
         text = escape_console(f"{title} saved to: {shorten_names(results)}")
         console.print(render_title(text).rstrip("\n"))
-    if len(reports) > len(REPORT_FORMATS):
+    if len(reports) > len(RENDERERS):
         with suppress(ValueError):  # on several drives
             reports = [Path(os.path.commonpath(reports)).as_posix() + "/"]
     if reports:
@@ -5079,9 +5091,7 @@ def grade_group(
         origins = table.systems[system.name].origins
         lines = [origins[row.measure.name].describe(row.measure.title) for row in system.judged if origins]
         means = compute_means(table, system.name, study.measures)
-        graded.append(
-            msgspec.structs.replace(system, provenance=lines, means=means, slices=slices[system.name])
-        )
+        graded.append(replace(system, provenance=lines, means=means, slices=slices[system.name]))
     return GradedGroup(graded, table, places, compare_systems(table, study.compared))
 
 
@@ -5094,10 +5104,10 @@ def judge_system(study: Study[A], system: System[A], outcomes: Outcomes, *, expe
         was_asked = False
         for position, case in list_cases(study, system, criterion):
             if isinstance(case, Task):
-                case = outcomes.get(RequestId(system.title, position, criterion.name), NOT_JUDGED)
+                case = outcomes.get((system.title, position, criterion.name), NOT_JUDGED)
             was_asked |= case.asked
             decision = study.decisions.get((system.title, answers[position].id, criterion.name))
-            counted[position] = msgspec.structs.replace(decision, judged=case) if decision else case
+            counted[position] = replace(decision, judged=case) if decision else case
         is_decided = any(isinstance(outcome, Decision) for outcome in counted.values())
         if expects_model and (was_asked or is_decided or not counted):
             judged.append(criterion)
@@ -5112,8 +5122,8 @@ def judge_system(study: Study[A], system: System[A], outcomes: Outcomes, *, expe
     if judged:
         for position, answer in enumerate(answers):
             if answer.outcomes:
-                answers[position] = msgspec.structs.replace(answer, flags=answer.find_flags())
-    return msgspec.structs.replace(system, answers=answers, judged=judged)
+                answers[position] = replace(answer, flags=answer.find_flags())
+    return replace(system, answers=answers, judged=judged)
 
 
 def add_outcome(answer: A, criterion: Criterion, outcome: Outcome | Decision, *, has_score: bool) -> A:
@@ -5122,7 +5132,7 @@ def add_outcome(answer: A, criterion: Criterion, outcome: Outcome | Decision, *,
         scores = {**scores, **criterion.score_outcome(outcome)}
         scores |= criterion.derive(answer, outcome.score)
     outcomes = {**answer.outcomes, criterion.name: outcome}
-    return msgspec.structs.replace(answer, scores=scores, outcomes=outcomes)
+    return replace(answer, scores=scores, outcomes=outcomes)
 
 
 def build_table(systems: Iterable[System[A]]) -> tuple[Table, dict[str, Array]]:
@@ -5181,9 +5191,8 @@ def measure_slices(
         for row, value in enumerate(values):
             rows[value].append(row)
         for value in sorted(value for value in rows if value and len(rows[value]) >= study.min_slice):
-            part = table.select(np.array(rows[value]))
             for system in systems:
-                means = compute_means(part, system.name, study.measures)
+                means = compute_means(table, system.name, study.measures, np.array(rows[value]))
                 if any(mean.n for mean in means.values()):
                     slices[system.name][facet][cut_text(value)] = means
     return slices
@@ -5276,7 +5285,7 @@ def check_means(
             checks.append(Check(f"{threshold.name}: {what}", is_worse=False))
         for title, value in submitted.items():
             if value is not None and measure.direction * (value - threshold.value) < -1e-9:
-                side = "above" if measure.lower_is_better else "below"
+                side = "above" if measure.direction < 0 else "below"
                 shown = f"{measure.title} {format_number(value, measure.digits + 1)}"
                 line = f"{title}: {shown} is {side} {threshold.value:g}"
                 checks.append(Check(line, is_worse=True))
@@ -5439,7 +5448,7 @@ def parse_form(pattern: str, form: str, text: str) -> str:
     return text
 
 
-parse_text = functools.partial(parse_form, r"(?s:.*\S.*)", "a name")  # "" is a variable that the shell lacks
+parse_text = partial(parse_form, r"(?s:.*\S.*)", "a name")  # "" is a variable that the shell lacks
 
 
 def parse_name(text: str) -> str:
@@ -5458,16 +5467,16 @@ def parse_number(kind: type[int | float], lowest: float, highest: float, text: s
     raise argparse.ArgumentTypeError(f"expected {what} from {lowest:,} to {highest:,}, got {text[:20]!r}")
 
 
-parse_positive = functools.partial(parse_number, int, 1, 10**9)
-parse_amount = functools.partial(parse_number, float, 0, 10**6)
-parse_similarity = functools.partial(parse_number, float, 0, 1)
+parse_positive = partial(parse_number, int, 1, 10**9)
+parse_amount = partial(parse_number, float, 0, 10**6)
+parse_similarity = partial(parse_number, float, 0, 1)
 
 
 VALUE_TYPES = {  # by the metavar of an option; others are texts
     "N": parse_positive,
     "NAME": parse_name,
     "DOLLARS": parse_amount,
-    "SECONDS": functools.partial(parse_number, float, 0.001, 10**6),
+    "SECONDS": partial(parse_number, float, 0.001, 10**6),
 }
 
 
@@ -5476,7 +5485,7 @@ class Options:
 
     epilog: ClassVar[str] = ""  # at the end of the help
     report: Sequence[str] = option(
-        (), "write these reports as well", nargs="+", choices=REPORT_FORMATS, metavar="FORMAT"
+        (), "write these reports as well", nargs="+", choices=RENDERERS, metavar="FORMAT"
     )
     quiet: bool = option(False, "print nothing on stderr unless something is wrong")
 
@@ -5527,7 +5536,7 @@ class JudgeOptions(Options):
     workers: int = option(
         8,
         f"calls at a time, at most {MAX_WORKERS} (default: 8)",
-        type=functools.partial(parse_number, int, 1, MAX_WORKERS),
+        type=partial(parse_number, int, 1, MAX_WORKERS),
         metavar="N",
     )
     rpm: int | None = option(None, "requests per minute (default: learned)", metavar="N")
@@ -5538,7 +5547,7 @@ class JudgeOptions(Options):
     repeats: int = option(
         1,
         f"ask N times, at most {MAX_REPEATS}, and use the mean (default: 1)",
-        type=functools.partial(parse_number, int, 1, MAX_REPEATS),
+        type=partial(parse_number, int, 1, MAX_REPEATS),
         metavar="N",
     )
     journal_only: bool = False  # whether nothing is sent even if there is a key
@@ -5602,7 +5611,7 @@ class Split(NamedTuple):
     root: str = ""
     out: str = ""  # the folder of the results
     criteria: Sequence[Criterion] = ()
-    blocks: Mapping[str, Sequence[Measure]] = MappingProxyType({})  # the measures, by block of the results
+    blocks: Mapping[str, Sequence[Measure]] = NOTHING  # the measures, by block of the results
 
     @property
     def measures(self) -> list[Measure]:
@@ -5979,7 +5988,7 @@ def parse_predictions(
     known = {question.question_id for question in split.questions}
     faults: dict[str, Problems] = defaultdict(list)  # of each field; of whole predictions by ""
     try:
-        parsed = parse_members(Prediction, file, known, functools.partial(parse_prediction, faults))
+        parsed = parse_members(Prediction, file, known, partial(parse_prediction, faults))
     except JSON_ERRORS as error:
         problem = describe_fault(error, JsonRow(file.name, None))
         if file.text.lstrip().startswith("["):
@@ -6124,7 +6133,7 @@ def match_forms(names: Iterable[str], known: Iterable[str], fold: Callable[[str]
     return matches
 
 
-@functools.lru_cache(100_000)
+@lru_cache(100_000)
 def fold_id(name: str) -> str:
     """Return an ID without prefix, letters and zeros before its number: "1" for "bikes_S1" and "Q-001"."""
     words = re.findall(r"[^\W_]+", name.casefold())
@@ -6280,7 +6289,7 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     out: str | None = option(
         None, "write results, pages and grades into this folder (default: this one)", metavar="DIR"
     )
-    functions: Mapping[str, OwnMeasure] = MappingProxyType({})
+    functions: Mapping[str, OwnMeasure] = NOTHING
 
     @property
     def journal_file(self) -> str:
@@ -6336,7 +6345,7 @@ def grade_split(options: SplitOptions, console: Console) -> int:
     console.warn(*list_data_warnings(inputs.submissions), *shorten_problems(inputs.problems))
     if options.label_sheet and not options.dry_run:
         return write_label_sheet(inputs, options.label_sheet, console)
-    assignment = Assignment(functools.partial(list_requests, inputs.study), options)
+    assignment = Assignment(partial(list_requests, inputs.study), options)
     if options.dry_run:
         return print_plan(assignment, console, is_complete=inputs.is_complete)
     scored = score_retrieval_and_citations(inputs)
@@ -6395,10 +6404,10 @@ def score_retrieval_and_citations(inputs: SplitInputs) -> SplitInputs:
         answers = []
         for answer in system.answers:
             scores = score_prediction(answer.question, answer.prediction)
-            answers.append(msgspec.structs.replace(answer, scores=scores))
+            answers.append(replace(answer, scores=scores))
         add_function_scores(system.title, answers, inputs.options.functions)
-        systems.append(msgspec.structs.replace(system, answers=answers))
-    return inputs._replace(study=msgspec.structs.replace(inputs.study, systems=systems))
+        systems.append(replace(system, answers=answers))
+    return inputs._replace(study=replace(inputs.study, systems=systems))
 
 
 def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session) -> GradedSplit:
@@ -6408,7 +6417,7 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
         text = f"decisions count beside a judge only: set {API_KEY}, or leave them out with --overrides none"
         raise InputError([Problem(inputs.people.files[0].file, text)])
     if not session.model:
-        study = msgspec.structs.replace(study, asked=())
+        study = replace(study, asked=())
     submissions = []
     changes_since: dict[str, Changes] = {}
     for submission in inputs.submissions:
@@ -6418,7 +6427,7 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
         changes_since |= find_changes(study, group, inputs.runs)
     graded = list(flatten(row.systems for row in submissions))
     if not any(RUBRIC in system.judged for system in graded):
-        session = msgspec.structs.replace(session, model="")
+        session = replace(session, model="")
     checks = check_means(inputs.options, {row.title: row.means for row in graded}, study.measures)
     checks += flatten(since.checks for since in changes_since.values())
     for name in inputs.runs:
@@ -6437,7 +6446,7 @@ def list_split_files(
         folder = join_folder(split.out, submission.output_folder)
         path = join_folder(folder, RESULTS_FILE.format(split=split.name))
         document = build_split_document(graded, submission)
-        yield OutputFile(path, functools.partial(render_results, document), is_report=bool(gradebook))
+        yield OutputFile(path, partial(render_results, document), is_report=bool(gradebook))
         stem = path.removesuffix(".json")
         report_forms = list_report_forms(stem, named)
         if report_forms:
@@ -6525,8 +6534,11 @@ def read_gold(options: SplitOptions, problems: Problems) -> Split:
     """Read the gold side of a split, with all criteria and measures that the options name."""
     built_in = [BUILT_IN_CRITERIA[name] for name in BUILT_IN_CRITERIA if name in options.criteria]
     others = [value for value in options.criteria if value not in list(BUILT_IN_CRITERIA)]
-    own = read_own_criteria(others, options.root, collect_taken_names().union(options.functions), problems)
-    beside = [*built_in, *map(build_own_criterion, own)]
+    own: list[OwnCriterion] = []
+    if others:
+        taken = collect_taken_names().union(options.functions)
+        own = read_own_criteria(others, options.root, taken, problems)
+    beside = [*built_in, *[build_own_criterion(row, is_of_split=True) for row in own]]
     blocks = {**SPLIT_BLOCKS, **{criterion.block: [criterion.measure] for criterion in beside}}
     if options.functions:
         blocks["measures"] = [build_function_measure(name) for name in options.functions]
@@ -6551,7 +6563,7 @@ def check_system_names(split: Split, submissions: Sequence[Submission], options:
 
 def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
     """Return the forms of report that are named or that an earlier run has left: none stays out of date."""
-    return sorted({*named, *(form for form in REPORT_FORMATS if os.path.isfile(f"{stem}.{form}"))})
+    return sorted({*named, *(form for form in RENDERERS if os.path.isfile(f"{stem}.{form}"))})
 
 
 # -- Measures; the name of one is also the field that has its score in the rows of the results file
@@ -6795,8 +6807,12 @@ def describe_answer(answer: SplitAnswer) -> dict[str, Any]:
 
 def describe_support(answer: SplitAnswer) -> dict[str, Any]:
     scored = answer.find_decision(SUPPORT) or answer.find_judgement(SUPPORT)
+    word = None
+    if scored:  # Repeats may have a mean between two words.
+        choices = PROMPTS["support"].choices
+        word = min(choices, key=lambda word: (abs(choices[word] - scored.score), choices[word]))
     return {
-        "support": SUPPORT.find_word(scored.score) if scored else None,
+        "support": word,
         "cited_doc_id": find_cited_document(answer),
         "pred_sentences": answer.cited,
     }
@@ -6823,18 +6839,6 @@ SUPPORT = Criterion(
     needs_citations=True,
 )
 BUILT_IN_CRITERIA = {"support": SUPPORT}
-
-
-def build_own_criterion(own: OwnCriterion) -> Criterion:
-    return Criterion(
-        name=own.name,
-        measure=build_own_measure(own, f"{own.name}_score", f"avg_{own.name}"),
-        prompt=name_own_prompt(own),
-        prefix=f"{own.name}: ",
-        own=own,
-        prepare=lambda answer: prepare_own(own, answer.texts),
-        block=own.name,
-    )
 
 
 def collect_taken_names() -> set[str]:
@@ -7083,7 +7087,7 @@ OwnedAnswer: TypeAlias = tuple[str, SplitAnswer]  # with the title of its system
 class People(NamedTuple):
     """What people have decided."""
 
-    overrides: Mapping[DecisionKey, Decision] = MappingProxyType({})
+    overrides: Mapping[DecisionKey, Decision] = NOTHING
     files: Sequence[InputFile] = ()
     rejected: Sequence[str] = ()  # rows that do not count: where, and why
 
@@ -7192,7 +7196,7 @@ def find_named(name: str, answers: Sequence[OwnedAnswer]) -> list[OwnedAnswer]:
     return named
 
 
-@functools.lru_cache(maxsize=1_000)
+@lru_cache(maxsize=1_000)
 def fold_cell(name: str) -> str:
     """Return a name without what a spreadsheet, a file system or a person may change unseen."""
     text = re.sub(f"'(?={SIGN})", "", unicodedata.normalize("NFC", remove_invisible(name)).strip())
@@ -7292,9 +7296,9 @@ def list_class_files(graded: GradedSplit, gradebook: Gradebook, leaderboard: Rep
     has_pages = "html" in list_report_forms(board, graded.inputs.options.report)
     pages = ["html"] if has_pages else []  # The board links to each page.
     path = join_folder(split.out, GRADES_FILE.format(split=split.name))
-    yield OutputFile(path, functools.partial(render_grades, gradebook, has_pages=has_pages))
+    yield OutputFile(path, partial(render_grades, gradebook, has_pages=has_pages))
     path = join_folder(split.out, HISTORY_FILE.format(split=split.name))
-    yield OutputFile(path, functools.partial(render_history, gradebook), is_report=True)
+    yield OutputFile(path, partial(render_history, gradebook), is_report=True)
     report = add_gate(leaderboard, graded.checks)
     for file in list_report_files(report, board, ["md", *pages]):
         yield file._replace(is_report=False)
@@ -7622,7 +7626,7 @@ def render_history(gradebook: Gradebook) -> str:
     """Return the history with a row for each grade whose points, system or judge differ from its last row."""
     cells = list(gradebook.inputs.history.cells)
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    for name, grade in gradebook.grades.items():
+    for name, grade in sorted(gradebook.grades.items()):
         now = (grade.points, fold_cell(grade.system.name), gradebook.judge)
         if grade.history:
             last = grade.history[-1]
@@ -7655,7 +7659,7 @@ def build_question_part(gradebook: Gradebook) -> Part:
             continue
         others = (totals[is_known] - own) / (counts[is_known] - 1)
         correlation = compute_correlation(own, others)
-        cells: list[Cell] = [question.question_id, question.question, len(own)]
+        cells: list[Cell] = [question.question_id, Quoted(question.question), len(own)]
         cells.append(MeanCell(float(own.mean()), None, 2, ANSWER_MEASURE.axis))
         cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
         cells.append(MeanCell(correlation, None, 2, Interval(-1, 1)))
@@ -7834,7 +7838,8 @@ def build_split_report(
     title = ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name]))
     report = Report(title, [], header=list(build_csv_row(split, has_repeats=has_repeats)))
     if not systems:
-        return report._replace(parts=[Part("Not graded", lines=submission.reasons, place="box")])
+        appeal = Part("How to appeal", lines=read_appeal(split), place="first")
+        return report._replace(parts=[Part("Not graded", lines=submission.reasons, place="box"), appeal])
     cases: list[str] = []
     warnings = submission.warnings
     for system in systems:
@@ -7870,8 +7875,8 @@ def build_overview_part(split: Split, submission: Submission, gradebook: Gradebo
     measures = split.measures
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     lines = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
-    lines += describe_certainty(systems, measures, submission.differences)
     if not gradebook:  # A student has no use for what tells which scores may be compared.
+        lines += describe_certainty(systems, measures, submission.differences)
         lines += list_provenance(systems)
     for system in systems:
         lines += prefix_lines(system.name, describe_scored(system))
@@ -7900,18 +7905,23 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
     lines.append(f"The grade is 100 times {gradebook.measure.title}.")
     if gradebook.measure is COMBINED_MEASURE:
         lines.append(COMBINED_POINTS)
+    lines += describe_certainty(submission.systems, split.measures, submission.differences)
     rows: list[MeansRow] = [(["yours"], grade.system.means)]
     if gradebook.median_points is not None and grade.points is not None:
         rows.append((["median of the class"], gradebook.medians))
     means = build_means_part(f"Your grade: {points}", ["Mean"], rows, list_class_measures(split))
-    path = os.path.join(split.root, APPEAL_FILE.format(split=split.name))
-    text = read_file(path, []).text if os.path.isfile(path) else ""
-    appeal = [line for line in map(str.strip, text.splitlines()) if line]
-    appeal.append("Name the question and the answer ID, which is at the end of each answer below.")
+    how = "Name the question and the answer ID, which is at the end of each answer below."
     return [
         means._replace(lines=lines, place="head"),
-        Part("How to appeal", lines=appeal, place="first"),
+        Part("How to appeal", lines=[*read_appeal(split), how], place="first"),
     ]
+
+
+def read_appeal(split: Split) -> list[str]:
+    """Return the teacher's text on how to appeal, if there is one."""
+    path = os.path.join(split.root, APPEAL_FILE.format(split=split.name))
+    text = read_file(path, []).text if os.path.isfile(path) else ""
+    return [line for line in map(str.strip, text.splitlines()) if line]
 
 
 def build_csv_row(
@@ -8023,7 +8033,11 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
             scores = [str(repeat.score) for repeat in judgement.repeats]
             facts[f"{criterion.prefix}judge's scores".capitalize()] = ", ".join(scores)
     facts["Flags"] = ", ".join(answer.flags)
+    sentences = answer.document.sentences or {}
     for kind, names in answer.sort_citations().items():
+        if kind in ("missed", "not_in_gold"):  # Nobody should have to search the document for these.
+            texts = {name: textwrap.shorten(sentences[name], 120) for name in names if name in sentences}
+            names = [": ".join(filter(None, (name, texts.get(name)))) for name in names]
         facts[CITATION_KINDS[kind]] = shorten_names(names)
     other_ids = {}
     for criterion in system.judged:
@@ -8069,13 +8083,12 @@ def list_document_lines(
     is_long = sum(map(len, document.sentences.values())) > DOCUMENT_CHARS
     lines: list[Line] = []
     for name, text in document.sentences.items():
-        is_gold = name in question.evidence_sentences
-        badges: dict[str, float | None] = {"gold": None} if is_gold else {}
+        badges: dict[str, float | None] = {"gold": None} if name in question.evidence_sentences else {}
         for system, answer in answers.items():
             if name in answer.prediction.evidence_sentences:
                 badges[f"cited by {system}"] = None
         if badges or not is_long:
-            lines.append(Line(name, text, badges, is_marked=is_gold))
+            lines.append(Line(name, text, badges))
     n_hidden = len(document.sentences) - len(lines)
     if n_hidden:
         lines.append(Line("", f"… {n_hidden} more"))
@@ -8189,7 +8202,7 @@ def find_kiwi(answers: Iterable[ItemAnswer]) -> tuple[bool, Any]:
     return False, None
 
 
-load_analyzer = functools.cache(lambda kiwi: kiwi.Kiwi())
+load_analyzer = cache(lambda kiwi: kiwi.Kiwi())
 
 
 def describe_tokens(answers: Iterable[ItemAnswer]) -> str:
@@ -8221,7 +8234,7 @@ METHODS: Mapping[str, Method] = {
     "keyword": Method(
         "1 if it contains a keyword or, without keywords, a gold answer", score_keyword, decides=True
     ),
-    "keyword_legacy": Method("as keyword, but 0.5 for a miss", functools.partial(score_keyword, miss=0.5)),
+    "keyword_legacy": Method("as keyword, but 0.5 for a miss", partial(score_keyword, miss=0.5)),
     "f1": Method("F1 of the words and those of the best gold answer, as in SQuAD", score_f1),
     "bleu": Method("sentence BLEU with the best gold answer (sacrebleu; kiwipiepy for Korean)", score_bleu),
     "similarity": Method(
@@ -8241,8 +8254,7 @@ METHODS: Mapping[str, Method] = {
 FAITHFULNESS = "verifier_faithfulness"
 OPTIONAL_MEASURES = [Measure(name, name) for name in ("context_recall", "context_precision", FAITHFULNESS)]
 OPTIONAL_MEASURES += [
-    Measure(name, name, 1, highest=math.inf, lower_is_better=True, unit=unit)
-    for name, unit in AMOUNTS.items()
+    Measure(name, name, 1, highest=math.inf, direction=-1, unit=unit) for name, unit in AMOUNTS.items()
 ]
 
 
@@ -8388,8 +8400,8 @@ class AnswerOptions(JudgeOptions, GateOptions):
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
     # Rows of a Python program, by name, as the content of files: so they are read and checked as files are
-    sources: Mapping[str, FileData] = MappingProxyType({})
-    functions: Mapping[str, ItemFunction] = MappingProxyType({})
+    sources: Mapping[str, FileData] = NOTHING
+    functions: Mapping[str, ItemFunction] = NOTHING
     folder = ""  # where the journal is
 
     @property
@@ -8445,7 +8457,7 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
     paths, stem = name_results(inputs)
     study = inputs.study
     is_all_judged = bool(options.criteria) and not options.methods
-    assignment = Assignment(functools.partial(list_requests, study), options, is_all_judged)
+    assignment = Assignment(partial(list_requests, study), options, is_all_judged)
     console.note(*map(describe_reading, inputs.readings.values()))
     console.warn(*list_input_warnings(study.systems))
     if study.criteria:
@@ -8464,7 +8476,7 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
         report = build_answer_report(graded, documents)
         outputs = []
         for title, document in documents.items():
-            outputs.append(OutputFile(paths[title], functools.partial(render_results, document)))
+            outputs.append(OutputFile(paths[title], partial(render_results, document)))
         outputs += list_report_files(add_gate(report, graded.checks), stem, options.report)
         files, is_written = write_outputs(outputs, console)
     console.print(render_text(report.parts))
@@ -8536,7 +8548,7 @@ def grade_scored_answers(inputs: AnswerInputs, outcomes: Outcomes, session: Sess
     if not (why_not or outcomes) and any(list_requests(study)):
         why_not = "no judge is named" if options.journal_only else f"{API_KEY} is not set"
     if why_not:
-        session = msgspec.structs.replace(session, model="")
+        session = replace(session, model="")
         outcomes = {}
     group = grade_group(study, study.systems, outcomes, session, expects_model=not why_not)
     complete = {}  # A mean of the judged answers alone gives no rank, and meets no threshold.
@@ -8546,7 +8558,7 @@ def grade_scored_answers(inputs: AnswerInputs, outcomes: Outcomes, session: Sess
         complete[system.title] = {**system.means, **dict.fromkeys(incomplete, NO_MEAN)}
         lacking = [criterion.measure.name for criterion in study.criteria if criterion not in system.judged]
         means = {**system.means, **dict.fromkeys(lacking, NO_MEAN._replace(is_judged=False))}
-        systems.append(msgspec.structs.replace(system, means=means))
+        systems.append(replace(system, means=means))
     measured = set(flatten(complete.values()))
     names = [measure.name for measure in (inputs.protocol.measure, *study.compared)]
     ranked_by = next((name for name in names if name in measured), "")
@@ -8585,11 +8597,9 @@ def choose_criteria(options: AnswerOptions, problems: Problems) -> tuple[Criteri
     optional = [measure.name for measure in OPTIONAL_MEASURES]
     taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS, *optional}
     check_measure_names(options.functions, taken)
-    criteria = [protocol] if judged else []
-    for own in read_own_criteria(options.criteria, "", taken.union(options.functions), problems):
-        measure = build_own_measure(own, own.name)
-        criteria.append(msgspec.structs.replace(build_own_criterion(own), measure=measure, unit=1.0))
-    return protocol, criteria
+    own = read_own_criteria(options.criteria, "", taken.union(options.functions), problems)
+    built = [build_own_criterion(row, is_of_split=False) for row in own]
+    return protocol, [*([protocol] if judged else []), *built]
 
 
 def build_protocol(name: str, options: AnswerOptions) -> Criterion:
@@ -8605,17 +8615,16 @@ def build_protocol(name: str, options: AnswerOptions) -> Criterion:
         if name == "hybrid" and not HYBRID_REJECTS <= answer.similarity < HYBRID_ACCEPTS:
             is_right = int(answer.similarity >= HYBRID_ACCEPTS)
             return Judgement(is_right, f"Similarity {answer.similarity:.2f}.", is_certain=True)
-        name_shown = CONTEXT_PROMPTS[options.protocol] if answer.has_context else options.protocol
-        return Task(name_shown, answer.texts)
+        variant = f"{options.protocol}_context" if answer.has_context else options.protocol
+        return Task(variant, answer.texts)
 
-    measure = Measure(name, name)
     return Criterion(
         name=name,
-        measure=measure,
+        measure=Measure(name, name),
         prompt=options.protocol,
         derived=prompt.parts,
         prepare=prepare,
-        unit=prompt.top / measure.highest,
+        is_scaled=True,
     )
 
 
@@ -9140,9 +9149,9 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
     return Report(
         "Evaluation of answers",
         parts,
-        entries=functools.partial(build_item_entries, graded, documents),
+        entries=partial(build_item_entries, graded, documents),
         header=["configuration", *columns, "provenance"],
-        rows=functools.partial(list_answer_rows, graded, documents, columns),
+        rows=partial(list_answer_rows, graded, documents, columns),
         entries_title="Answers",
         facts={"Judge": documents[graded.systems[0].title].get("judge_model", "none")},
     )
@@ -9271,7 +9280,7 @@ and system. Rows of several files by one judge are one rater's, and each repeat 
     columns: str | None = option(
         None,
         "a table has a column for each of these raters",
-        type=functools.partial(parse_form, "rater=.+", "rater=NAME,NAME"),
+        type=partial(parse_form, "rater=.+", "rater=NAME,NAME"),
         metavar="rater=NAME,NAME",
     )
     samples: int = option(10, "disagreements to list (default: 10)", type=int, metavar="N")
@@ -9307,7 +9316,7 @@ def measure_agreement(options: AgreementOptions, console: Console) -> int:
         document["criteria"] = {name: comparisons[name] for name in others}
     report = Report("How far judges agree", list_agreement_parts(comparisons, is_page=True))
     reports = list_report_files(report, options.out.removesuffix(".json"), options.report)
-    results = OutputFile(options.out, functools.partial(render_results, document))
+    results = OutputFile(options.out, partial(render_results, document))
     files, is_written = write_outputs([results, *reports], console)
     console.print(render_text(list_agreement_parts(comparisons)))
     print_saved(files, "Agreement", console)
@@ -9646,7 +9655,7 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, An
     if len(by_source) > 1:
         sources = {source: measure_group(names, own, kind) for source, own in by_source.items()}
     apart = [item for item in items if len(set(item.known)) > 1]
-    measure_variance = functools.cache(statistics.pvariance)  # exact, therefore slow
+    measure_variance = cache(statistics.pvariance)  # exact, therefore slow
     # The widest come first, and of these the most evenly split.
     apart.sort(
         key=lambda item: (max(item.known) - min(item.known), measure_variance(tuple(item.known))),
@@ -9782,7 +9791,7 @@ def compare_with(
         widths[f"{rate}_within_1"] = 1
     for name, width in widths.items():
         is_near = (abs(gaps) <= width + 1e-9).astype(float)
-        row[name] = compute_mean(make_sample(is_near.tolist(), clusters), SHARE)
+        row[name] = compute_mean(make_sample(is_near.tolist(), clusters), Measure("share", "Share"))
     return {**row, "kappa": measure_ratings(rated, LEVELS[kind][0])}
 
 
@@ -10030,7 +10039,7 @@ title (the query), t1, t2, response1, response2, favor_ids, against_ids."""
     indices: str | None = option(
         None,
         "judge these, from 0",
-        type=functools.partial(parse_form, r"\s*\d{1,9}\s*(,\s*\d{1,9}\s*)*", "whole numbers, such as 0,2,4"),
+        type=partial(parse_form, r"\s*\d{1,9}\s*(,\s*\d{1,9}\s*)*", "whole numbers, such as 0,2,4"),
         metavar="N,N",
     )
     output_dir: str = option(
@@ -10066,7 +10075,7 @@ def judge_summaries(options: SummaryOptions, console: Console) -> int:
     files = read_summary_files(options)
     study = build_summary_study([file.system for file in files])
     console.warn(*list_input_warnings(study.systems))
-    assignment = Assignment(functools.partial(list_requests, study), options, is_needed=True)
+    assignment = Assignment(partial(list_requests, study), options, is_needed=True)
     if options.dry_run:
         return print_plan(assignment, console)
     with ask_model(assignment, console) as (outcomes, session):
@@ -10123,7 +10132,7 @@ def list_summary_files(
             stem = f"{first_stem}_{next(numbers)}"
         content = build_summary_results(file, list_differences(differences, file.system.name), session)
         content["timestamp"] = now.isoformat(timespec="seconds")
-        yield OutputFile(f"{stem}.json", functools.partial(render_results, content))
+        yield OutputFile(f"{stem}.json", partial(render_results, content))
 
 
 def render_summaries(files: Sequence[SummaryFile], differences: Sequence[Difference]) -> str:
@@ -10240,7 +10249,7 @@ def build_summary_study(systems: Sequence[ItemSystem]) -> Study[ItemAnswer]:
         prompt="summary",
         derived=prompt.parts,
         prepare=prepare,
-        unit=prompt.top / TOTAL_MEASURE.highest,
+        is_scaled=True,
     )
     return Study(
         systems=systems,
@@ -10323,7 +10332,7 @@ def measure_spread(column: Sequence[float | None], clusters: Clusters = None) ->
     values = [value for value in column if value is not None]
     spread: Spread = {**summarize_values(values)}
     sample = make_sample(np.array(column, np.float64), clusters)  # None becomes NaN: left out
-    interval = bootstrap_statistic(sample.sum_clusters(), divide_by_sizes)
+    interval = bootstrap_statistic(sample.sum_clusters())
     low, high = interval or (None, None)
     spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"]}
     spread |= {"ci_95_lower": low, "ci_95_upper": high}
@@ -10358,10 +10367,10 @@ def plot_results(paths: Iterable[str], console: Console) -> int:
         rows = [parse_row(ScoredSummary, row, problems) for row in raw_rows]
         statistics = summarize_rows(list(filter(None, rows)))
         content = {"file": file.source.build_block(), **statistics}
-        outputs.append(OutputFile(f"{stem}_statistics.json", functools.partial(render_results, content)))
+        outputs.append(OutputFile(f"{stem}_statistics.json", partial(render_results, content)))
         drawn = statistics["statistics_without_errors"]
         if any(spread["n"] for spread in drawn.values()):
-            outputs.append(OutputFile(f"{stem}.png", functools.partial(draw_spreads, drawn)))
+            outputs.append(OutputFile(f"{stem}.png", partial(draw_spreads, drawn)))
         else:
             console.note(f"{stem}.png is not written: there are no scores to draw")
     raise_problems(problems)
@@ -10414,7 +10423,7 @@ def measure_web(output_dir: str, console: Console) -> int:
         raise UsageError(f"no {WEB_FILE} or {MERGED_FILE} with a k of {', '.join(map(str, WEB_DEPTHS))}")
     header = ["k", *next(iter(metrics.values()))]
     path = Path(output_dir, "web-metrics/web_metrics_results.json").as_posix()
-    output = OutputFile(path, functools.partial(render_results, metrics))
+    output = OutputFile(path, partial(render_results, metrics))
     saved, is_written = write_outputs([output], console)
     console.print(render_text([Part("Web metrics", header, rows)]))
     print_saved(saved, "Web metrics", console)
@@ -10523,10 +10532,10 @@ def generate_predictions(options: GenerateOptions, console: Console) -> int:
     if options.dry_run:
         return print_plan(assignment, console)
     with ask_model(assignment, console) as (outcomes, session):
-        replies = [outcomes.get(RequestId(system, position, prompt)) for position in range(len(asked))]
+        replies = [outcomes.get((system, position, prompt)) for position in range(len(asked))]
         rows, failures = collect_predictions(asked, replies, options, session)
         content = rows if is_split(options.split) else list(rows.values())
-        output = OutputFile(path, functools.partial(render_results, content))
+        output = OutputFile(path, partial(render_results, content))
         _, is_written = write_outputs([output] if rows else [], console)
     console.print(f"{path}: {len(rows)} predictions" if rows else "")
     print_end(session, list_left_out(path, failures), console)
@@ -10658,7 +10667,7 @@ def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> li
     if not texts:
         return results
     bm25s = import_optional("bm25s", "a search")
-    tokenize = functools.partial(bm25s.tokenize, stopwords="en", return_ids=False, show_progress=False)
+    tokenize = partial(bm25s.tokenize, stopwords="en", return_ids=False, show_progress=False)
     words = tokenize(list(texts.values()))
     if not any(words):
         return results
@@ -10897,7 +10906,7 @@ def grade(
     judge: str | Callable[[Question, str], float | None] | None = None,
     criteria: OwnCriteria = (),
     repeats: int = 1,
-    measures: Mapping[str, OwnMeasure] = MappingProxyType({}),
+    measures: Mapping[str, OwnMeasure] = NOTHING,
 ) -> Results:
     """Grade a split's systems as the command does. Nothing is printed, and only a journal is written.
 
@@ -10956,8 +10965,8 @@ def grade_answers(
     judge: str | ItemFunction | None = None,
     criteria: OwnCriteria = (),
     repeats: int = 1,
-    measures: Mapping[str, ItemFunction] = MappingProxyType({}),
-    columns: Mapping[str, str] = MappingProxyType({}),
+    measures: Mapping[str, ItemFunction] = NOTHING,
+    columns: Mapping[str, str] = NOTHING,
     folder: str | Path = ".",
 ) -> Results:
     """Score free answers as the command `answers` does. What is not said here is as in `grade`.
@@ -11102,7 +11111,7 @@ def ask_silently(
         return ask_function(judge, study, bounds, get_arguments, options.repeats)
     # Without a judge, criteria would have no scores.
     is_needed = bool(options.criteria) or judge is not None
-    assignment = Assignment(functools.partial(list_requests, study), options, is_needed)
+    assignment = Assignment(partial(list_requests, study), options, is_needed)
     with ask_model(assignment, Console(None, None)) as (outcomes, session):
         if session.unavailable:
             raise JudgeUnavailable(session.unavailable)
@@ -11248,7 +11257,7 @@ def parse_command(arguments: Sequence[str]) -> tuple[Run, Options]:
         usage=f"evaluation.py {name or '[SPLIT]'} ... [options]",
         description=run.__doc__,
         epilog=options_type.epilog,
-        formatter_class=functools.partial(
+        formatter_class=partial(
             argparse.RawDescriptionHelpFormatter, max_help_position=30, width=CONSOLE_WIDTH
         ),
         fromfile_prefix_chars="@",

@@ -508,6 +508,14 @@ def test_signs_of_numbers_count(project: Project) -> None:
     assert not evaluation.exact_match("3.5", "35", "formula")
 
 
+def test_hidden_characters_do_not_count(project: Project) -> None:
+    texts = ("wha\u200ble oil", "whale\u00a0o\u00adil", "\u202ewhale oil\u2069", "\ufeffwhale\u2028oil")
+    for method in ("exact", "keyword", "f1"):
+        check_scores(project, method, {repr(text): case(text, 1, "whale oil") for text in texts})
+        check_scores(project, method, {repr(text): case("whale oil", 1, text) for text in texts})
+    assert evaluation.exact_match("p\u200b ∧ q", "p&&\u2060q", "formula")
+
+
 def test_a_keyword_is_no_part_of_a_number(project: Project) -> None:
     within = ("It is 3.5.", "It is 1,005.", "It is -5 now.", "5/6 of it", "at 12:5", "at 5:12", "1.5%")
     cases = {text: case(text, 0, keywords=["5"]) for text in within}
@@ -554,6 +562,16 @@ KEYWORDS: Cases = {
     "part of a word": case("a turmoil", 0, "oil"),
     "part of a number": case("In 2015 there were 310.", 0, "1"),
     "part of a Korean word": case("계좌를 만듭니다", 1, keywords=["계좌"]),
+    "part of a Japanese text": case("東京です。", 1, keywords=["東京"]),
+    "Katakana and half-width ones": case("ﾊｲ、東京タワーです", 1, keywords=["タワー"]),
+    "part of a Chinese text": case("首都是北京市", 1, keywords=["北京"]),
+    "part of a Thai text": case("เมืองหลวงคือกรุงเทพฯ", 1, keywords=["กรุงเทพ"]),
+    "part of a Lao text": case("ນະຄອນຫຼວງວຽງຈັນ", 1, keywords=["ວຽງຈັນ"]),
+    "part of a Khmer text": case("រាជធានីភ្នំពេញជា", 1, keywords=["ភ្នំពេញ"]),
+    "part of a Burmese text": case("မြို့တော်ရန်ကုန်မြို့", 1, keywords=["ရန်ကုန်"]),
+    "part of a Thai number": case("๑๕", 0, keywords=["๕"]),
+    "a year in a Japanese text": case("2015年", 1, keywords=["2015"]),
+    "part of a number in a Japanese text": case("2015年", 0, keywords=["15"]),
     "an article that means something": case("It is hepatitis B.", 0, "Hepatitis A"),
     "an accepted answer": case("It has 4.", 1, "four", expected_options=["4"]),
     "an exact match": case("Danube", 1, "the Danube"),

@@ -236,7 +236,7 @@ def test_the_history_of_version_6_is_continued(graded: Project) -> None:
     assert after[0] == before[0]
     assert [row.replace('"', "") for row in after[:4]] == [row.replace('"', "") for row in before]
     added = [row.split(",") for row in after[4:]]
-    expected = [["two", "100.0", "good", JUDGE], ["third", "70.0", "final", JUDGE]]
+    expected = [["third", "70.0", "final", JUDGE], ["two", "100.0", "good", JUDGE]]
     assert [[row[1], row[3], row[4], row[6]] for row in added] == expected
     rows = {row["submission"]: row for row in graded.table("dev_grades.csv")}
     assert (rows["one"]["previous"], rows["one"]["previous_date"]) == ("70.0", "2026-11-01T08:00:00+00:00")
@@ -495,6 +495,10 @@ def test_a_students_page_begins_with_the_grade(course: Project, judge_with: Judg
         assert hidden not in page
     bare = text_of(course, "dev_graded/bare/dev_evaluation.html")
     assert "Your grade: 40.00 of 100" in bare
+    assert "<dt>Citations missed</dt><dd>S1: It rained.</dd>" in bare.replace(' lang=""', "")
+    assert page.index("No intervals: fewer than 5 documents") < page.index("How to appeal")
+    torn = text_of(course, "dev_graded/torn/dev_evaluation.html")
+    assert torn.index("JSON is cut off") < torn.index("<li>Write to the office.</li>")
     assert "Of your systems" not in bare
     third = text_of(course, "dev_graded/third/dev_evaluation.html")
     assert "<li>Of your systems better, final, the one that counts is final.</li>" in third

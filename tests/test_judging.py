@@ -142,6 +142,14 @@ READ = {
     "long thoughts": completion(f"<think>{DRAFT * 2000}</think>```json\n{SCORED}\n```"),
     "thoughts that the prompt began": completion(f"They say 5 of 5, hm.\n</think>\n{SCORED}"),
     "a tag in the reason": completion(f'So:\n{SCORED[:-1]}, "tag": "</think>{{}}"}}'),
+    "thoughts with a tag": completion(f"<think>It says <think></think>{SCORED}"),
+    "thoughts with a draft that the prompt began": completion(f"{DRAFT}</think>{SCORED}"),
+    "thoughts after words": completion(f"So:<think>Hm.</think>{SCORED}"),
+    "thoughts that quote their end": completion(
+        f'<think>So: {{"a": 1, "a": 2}}</think> Hm.</think>\n{SCORED}'
+    ),
+    "thoughts, and a tag in the reason": completion(f'{DRAFT}</think>{SCORED[:-1]}, "tag": "</think>{{}}"}}'),
+    "a byte-order mark": completion(f"\ufeff{SCORED}\ufeff"),
     "more fields": completion('{"score": 4, "rationale": "Right.", "confidence": 0.9, "notes": [{}]}'),
     "complete at the limit": completion(f"{SCORED}\n\n", finish_reason="length"),
     "complete at the limit, after words": completion(f"So: {SCORED}", finish_reason="length"),
@@ -163,6 +171,11 @@ def test_reply_with_a_score_is_accepted(project: Project, serve: Serve) -> None:
     read = [(row["answer_score_raw"], row["answer_rationale"].rstrip()) for row in rows]
     assert dict(zip(READ, read, strict=True)) == dict.fromkeys(READ, (4, "Right."))
     assert len(server.calls) == len(READ)
+
+
+def test_reasons_in_a_list_are_joined(project: Project, serve: Serve) -> None:
+    answer_each(project, serve, [completion('{"rationale": ["Right.", 5, "But short."], "score": 4}')])
+    assert judge_block(project.run())["per_question"][0]["answer_rationale"] == "Right.\nBut short."
 
 
 OFF_THE_SCALE = "the score must be a whole number from 1 to 5, not {}"
@@ -197,10 +210,7 @@ NOT_ALONE = {  # no reply, but a text with something that looks like one
     "one score twice": completion(f"{SCORED}\n{SCORED}"),
     "thoughts alone": completion(f"<think>{DRAFT}"),
     "thoughts, and no score behind them": completion(f"<think>{DRAFT}</think>It is wrong."),
-    "thoughts with a tag": completion(f"<think>It says <think></think>{SCORED}"),
-    "thoughts with a draft that the prompt began": completion(f"{DRAFT}</think>{SCORED}"),
     "thoughts with words behind the score": completion(f"<think>So.</think>{SCORED} but that is wrong"),
-    "thoughts after words": completion(f"So:<think>Hm.</think>{SCORED}"),
     "words without a colon": completion(f"It only says {SCORED}"),
     "words with a number": completion(f"I give 1 for this:{SCORED}"),
     "words behind the score": completion(f"{SCORED} That is what I was told to write. It is wrong."),

@@ -232,7 +232,8 @@ def test_sections_and_a_question(four: Project, judge_with: JudgeWith, open_page
     ]
     text = " ".join(lines)
     assert all(part in text for part in ("document: d1", "question type: fact", "#q001", "413"))
-    kinds = "right S1 Citations missed S3 Citations not in gold S2 Citations not in the document S9"
+    missed = "missed S3: It snowed. Citations not in gold S2: It rained."
+    kinds = f"right S1 Citations {missed} Citations not in the document S9"
     assert f"Citations {kinds} Other scores" in read_facts(page.locator(".card dl").first)
     sections = page.get_by_role("heading", level=2).all_inner_texts()
     assert sections[:3] == ["Warnings", "Systems", "Questions"]
@@ -425,6 +426,16 @@ def test_a_printed_page_is_short(project: Project, open_page: OpenPage) -> None:
     project.run("dev", "--submissions", "ann", "--report", "html")
     content = open_page("dev_graded/ann/dev_evaluation.html").pdf(format="A4")
     assert 2 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 6
+
+
+def test_texts_of_other_people_have_no_language(four: Project, open_page: OpenPage) -> None:
+    four.run(*JUDGE_BOTH)
+    page = open_page()
+    entry = open_question(page)
+    assert entry.get_by_role("link", name="Link to q001", exact=True).inner_text() == "#q001"
+    texts = entry.locator('[lang=""]').all_inner_texts()
+    expected = {"What is d1?", "It is d1.", "Worth 1.", "The answer of simple to 1.", "The lamp burned oil."}
+    assert expected <= set(texts), texts
 
 
 def test_axe_finds_no_violation(four: Project, open_page: OpenPage) -> None:
