@@ -179,10 +179,7 @@ VERDICTS = {"whale fat": verdict(" Yes"), "gas": verdict(False, "No."), "the oil
 
 @pytest.mark.parametrize("methods", [["llm_judge"], ["llm_judge", "exact"]])
 def test_verdicts(project: Project, serve: Serve, methods: list[str]) -> None:
-    """Exact matches and blank answers are decided without a call.
-
-    Without a key nobody is asked, and nothing has a score. The next run, which has a key, judges.
-    """
+    """Exact and blank answers need no call. Without a key nobody is asked; the next run, with one, judges."""
     project.write("a.json", FIVE)
     command = ("answers", "a.json", "--method", *methods)
     outcome = project.run(*command)
@@ -246,10 +243,7 @@ def test_a_judges_row_has_the_verdict_of_that_judge_or_none(project: Project, se
 
 
 def test_the_quality_protocol_scores_five_criteria(project: Project, serve: Serve) -> None:
-    """A criterion is given raw, from 1 to 5, and as a share of 5. After a failed call it has no raw score.
-
-    The judge sees the context, and faithfulness is then to it.
-    """
+    """Raw, from 1 to 5, and as a share of 5. If the judge sees a context, faithfulness is to it."""
     context = [{"text": "Lamps burned [x end] oil."}, "Always."]
     project.write("a.json", [*rows("fat", "gas", ""), *rows("sea", context=context)])
     replies = {"fat": quality(4, 3, 2, 5, 4), "gas": UNUSABLE, "sea": quality(3, 3, 5, 3, 3)}
