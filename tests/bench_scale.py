@@ -1,14 +1,16 @@
 """Measure time and memory of grading without a judge, as ratios within one run.
 
-    python tests/bench_scale.py [--rounds N] [--quick]
+    python tests/bench_scale.py [--rounds N] [--against FILE] [--folder DIR] [--quick]
 
 - A large split: the whole process against a process that only reads the same files with json.loads, and its
   peak memory. It is as heavy as real data: 100,000 questions with rubrics (116 MB), predictions with long
   answers and 10 retrieved documents each (127 MB), predictions without retrieval (29 MB), 5,000 documents.
 - The sample dev split: the whole process against `import numpy`.
 
-Time is processor time. The processes take turns, and the best of N rounds counts. The exit code is 0 if every
-figure is as required. With --quick the large split is small, and no figure has a bound.
+Time is processor time. The processes take turns, and the best of N rounds counts. With --against, another
+evaluation.py is measured in the same rounds. With --folder, the large split is kept in DIR; if DIR exists,
+it is used as it is. The exit code is 0 if every figure is as required. With --quick the large split is small,
+and no figure has a bound.
 """
 
 from __future__ import annotations
@@ -64,8 +66,15 @@ print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / mib)
 """
 
 
-# The share of gold sentences and documents that a system finds, and the number of sentences of an answer.
-STYLES = {"simple": (0.6, 13), "strong": (0.8, 2)}
+class SystemStyle(NamedTuple):
+    """How a system answers the questions of the large split."""
+
+    hit_rate: float  # share of gold sentences that it cites, and of gold documents that it retrieves
+    n_sentences: int  # of an answer
+    retrieves: bool
+
+
+STYLES = {"simple": SystemStyle(0.6, 13, True), "strong": SystemStyle(0.8, 2, False)}
 
 
 class Cost(NamedTuple):
@@ -115,24 +124,28 @@ def make_question(rng: random.Random, pool: Sequence[str], doc_id: str) -> Quest
 
 
 def make_prediction(
-    rng: random.Random, pool: Sequence[str], question: Question, doc_ids: Sequence[str], system: str
+    rng: random.Random, pool: Sequence[str], question: Question, doc_ids: Sequence[str], style: SystemStyle
 ) -> dict[str, object]:
-    hit_rate, n_sentences = STYLES[system]
-    cited = [sid for sid in question["evidence_sentences"] if rng.random() < hit_rate]
+    cited = [sid for sid in question["evidence_sentences"] if rng.random() < style.hit_rate]
     prediction = {
         "question": question["question"],
-        "answer": make_text(rng, pool, n_sentences),
+        "answer": make_text(rng, pool, style.n_sentences),
         "evidence_sentences": [*cited, rng.choice(SIDS)],
     }
-    if system == "strong":
-        return prediction
-    gold_id = question["doc_id"]
+    if style.retrieves:
+        prediction["retrieved_docs"] = make_ranking(rng, question["doc_id"], doc_ids, style.hit_rate)
+    return prediction
+
+
+def make_ranking(
+    rng: random.Random, gold_id: str, doc_ids: Sequence[str], hit_rate: float
+) -> list[dict[str, object]]:
+    """Rank documents; the gold one is among them with the probability `hit_rate`, most often first."""
     ids = [doc_id for doc_id in rng.sample(doc_ids, N_RETRIEVED + 1) if doc_id != gold_id]
-    if rng.random() < hit_rate:  # then it is most often first
+    if rng.random() < hit_rate:
         ids.insert(min(int(rng.expovariate(0.7)), N_RETRIEVED - 1), gold_id)
     ranked = enumerate(ids[:N_RETRIEVED], start=1)
-    rows = [{"doc_id": doc_id, "score": round(20 / (rank + 1), 4), "rank": rank} for rank, doc_id in ranked]
-    return {**prediction, "retrieved_docs": rows}
+    return [{"doc_id": doc_id, "score": round(20 / (rank + 1), 4), "rank": rank} for rank, doc_id in ranked]
 
 
 def write_large_split(folder: Path, n_questions: int) -> None:
@@ -149,10 +162,10 @@ def write_large_split(folder: Path, n_questions: int) -> None:
     (folder / QUESTIONS_FILE).parent.mkdir()
     lines = "".join(json.dumps(question) + "\n" for question in questions)
     (folder / QUESTIONS_FILE).write_text(lines, encoding="utf-8")
-    for system in STYLES:
+    for system, style in STYLES.items():
         predictions = {}
         for number, question in enumerate(questions, start=1):
-            predictions[f"q{number:03d}"] = make_prediction(rng, pool, question, doc_ids, system)
+            predictions[f"q{number:03d}"] = make_prediction(rng, pool, question, doc_ids, style)
         path = folder / PREDICTIONS_FILES.replace("*", system)
         path.write_text(json.dumps(predictions), encoding="utf-8")
 
@@ -175,22 +188,33 @@ def print_row(what: str, measured: float, limit: float | None) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="the best of N (default: 3)")
+    parser.add_argument("--against", type=Path, metavar="FILE", help="measure this evaluation.py, too")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="keep the large split here, or use it")
     parser.add_argument("--quick", action="store_true", help="use a small split once: does it work?")
     arguments = parser.parse_args()
-    quick = arguments.quick
-    n_questions, n_rounds = (N_QUICK, 1) if quick else (N_QUESTIONS, arguments.rounds)
-    program = (str(PROGRAM), "dev")
+    n_questions, n_rounds = (N_QUICK, 1) if arguments.quick else (N_QUESTIONS, arguments.rounds)
+    programs = {"evaluation.py": PROGRAM}
+    if arguments.against:
+        programs[str(arguments.against)] = arguments.against.resolve()
+    commands = [(str(program), "dev") for program in programs.values()]
+    all_ok = True
     with tempfile.TemporaryDirectory(prefix="bench_scale_") as name:
-        large, sample = Path(name, "large"), Path(name, "sample")
-        write_large_split(large, n_questions)
+        large, sample = arguments.folder or Path(name, "large"), Path(name, "sample")
+        if not large.exists():
+            write_large_split(large, n_questions)
         copy_sample_split(sample)
-        cost, read = measure_in_turns(large, [program, ("-c", READ_FILES)], n_rounds)
-        small, numpy = measure_in_turns(sample, [program, ("-c", "import numpy")], 5 * n_rounds)
-    print(f"{n_questions} questions; json.loads of their files takes {read.seconds:.2f} s")
-    all_ok = print_row("time / json.loads", cost.seconds / read.seconds, None if quick else 1.6)
-    all_ok &= print_row("peak MiB", cost.peak_mib, None if quick else 700)
-    print(f"Sample dev split; import numpy takes {1000 * numpy.seconds:.0f} ms")
-    all_ok &= print_row("time / import numpy", small.seconds / numpy.seconds, None if quick else 2.4)
+        *costs, json_cost = measure_in_turns(large, [*commands, ("-c", READ_FILES)], n_rounds)
+        print(f"{n_questions} questions; json.loads of their files takes {json_cost.seconds:.2f} s")
+        for index, (program, cost) in enumerate(zip(programs, costs, strict=True)):
+            limits = (1.6, 700) if index == 0 and not arguments.quick else (None, None)
+            all_ok &= print_row(f"{program}: time / json.loads", cost.seconds / json_cost.seconds, limits[0])
+            all_ok &= print_row(f"{program}: peak MiB", cost.peak_mib, limits[1])
+        rounds = 5 * n_rounds
+        *costs, numpy_cost = measure_in_turns(sample, [*commands, ("-c", "import numpy")], rounds)
+        print(f"Sample dev split; import numpy takes {1000 * numpy_cost.seconds:.0f} ms")
+        for index, (program, cost) in enumerate(zip(programs, costs, strict=True)):
+            limit = 2.4 if index == 0 and not arguments.quick else None
+            all_ok &= print_row(f"{program}: time / import numpy", cost.seconds / numpy_cost.seconds, limit)
     return 0 if all_ok else 1
 
 
