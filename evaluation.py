@@ -31,6 +31,8 @@ Examples
     python evaluation.py test --submissions submissions/* --report html
     python evaluation.py answers my_answers.json --method exact keyword
 
+The path of `dev`: main, parse_command, grade_split, and the steps that it names.
+
 Contents
     1. Settings
     2. Records
@@ -6257,48 +6259,31 @@ def find_equal(submissions: Sequence[Submission]) -> list[list[str]]:
 # ------------------------------------------------------------------ 12. Grading a split
 
 # The main job. In: a split and its submissions. Out: results, reports, and the board and grades of a class.
-# grade_split is the whole way, and its steps follow in their order. Below stand the measures, an answer and
-# its scores, what is judged, the results file, and the baseline. Read first: grade_split, then Criterion:
-# whatever a judge decides about an answer is one.
-
-LABEL_SHEET_ROWS = 30
+# grade_split is the whole way: each line is a step, and the steps follow in their order. Below stand the
+# measures, an answer and its scores, what is judged, the results file, and the baseline. Read next:
+# Criterion, as whatever a judge decides about an answer is one.
 
 
-class SplitOptions(InputOptions, JudgeOptions, GateOptions):
-    group = "grading"
-
-    judge: Sequence[str] | None = option(
-        None, "judge these systems (default: all but simple; of submissions all)", nargs="*"
-    )
-    criteria: Sequence[CriterionValue] = option(
-        (), "also judge support (by citations), polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
-    )
-    overrides: str | None = option(
-        None,
-        f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there): question_id, answer_id, "
-        "score and reason; perhaps submission, system and criterion",
-        metavar="FILE",
-    )
-    label_sheet: int | None = option(
-        None,
-        f"only write {LABELS_FILE}, for people to score N answers in (default: {LABEL_SHEET_ROWS})",
-        nargs="?",
-        const=LABEL_SHEET_ROWS,
-        metavar="N",
-    )
-    out: str | None = option(
-        None, "write results, pages and grades into this folder (default: this one)", metavar="DIR"
-    )
-    functions: Mapping[str, OwnMeasure] = NOTHING
-
-    @property
-    def journal_file(self) -> str:
-        return os.path.join(self.root, JUDGEMENTS_FILE.format(split=self.split))
-
-    def asks_about(self, system: System[SplitAnswer]) -> bool:
-        if self.judge is None:
-            return bool(self.submissions) or system.name not in UNJUDGED_SYSTEMS
-        return system.name in self.judge or system.title in self.judge
+def grade_split(options: SplitOptions, console: Console) -> int:
+    """Grade the outputs of question-answering systems against a gold set."""
+    inputs = read_split_inputs(options)
+    console.warn(*inputs.split.warnings, *inputs.people.warnings)
+    console.warn(*list_data_warnings(inputs.submissions), *shorten_problems(inputs.problems))
+    if options.label_sheet and not options.dry_run:
+        return write_label_sheet(inputs, options.label_sheet, console)
+    assignment = Assignment(partial(list_requests, inputs.study), options)
+    if options.dry_run:
+        return print_plan(assignment, console, is_complete=inputs.is_complete)
+    scored = score_retrieval_and_citations(inputs)
+    if options.submissions:
+        return grade_class(scored, assignment, console)
+    with ask_model(assignment, console) as (outcomes, session):  # locks the journal until all is written
+        graded = grade_submissions(scored, outcomes, session)
+        files, is_written = write_outputs(list_split_files(graded), console)
+    console.print(render_split(graded))
+    print_saved(files, "Evaluation results", console)
+    print_end(session, list_split_remarks(graded), console, graded.checks)
+    return decide_exit_code(is_written, session.is_complete, graded.is_complete, checks=graded.checks)
 
 
 class SplitInputs(NamedTuple):
@@ -6336,28 +6321,6 @@ class GradedSplit(NamedTuple):
         cases = itertools.product(self.systems, self.inputs.split.criteria)
         is_judged = not any(system.find_missing(criterion) for system, criterion in cases)
         return is_judged and self.inputs.is_complete
-
-
-def grade_split(options: SplitOptions, console: Console) -> int:
-    """Grade the outputs of question-answering systems against a gold set."""
-    inputs = read_split_inputs(options)
-    console.warn(*inputs.split.warnings, *inputs.people.warnings)
-    console.warn(*list_data_warnings(inputs.submissions), *shorten_problems(inputs.problems))
-    if options.label_sheet and not options.dry_run:
-        return write_label_sheet(inputs, options.label_sheet, console)
-    assignment = Assignment(partial(list_requests, inputs.study), options)
-    if options.dry_run:
-        return print_plan(assignment, console, is_complete=inputs.is_complete)
-    scored = score_retrieval_and_citations(inputs)
-    if options.submissions:
-        return grade_class(scored, assignment, console)
-    with ask_model(assignment, console) as (outcomes, session):  # locks the journal until all is written
-        graded = grade_submissions(scored, outcomes, session)
-        files, is_written = write_outputs(list_split_files(graded), console)
-    console.print(render_split(graded))
-    print_saved(files, "Evaluation results", console)
-    print_end(session, list_split_remarks(graded), console, graded.checks)
-    return decide_exit_code(is_written, session.is_complete, graded.is_complete, checks=graded.checks)
 
 
 def read_split_inputs(options: SplitOptions) -> SplitInputs:
@@ -6564,6 +6527,48 @@ def check_system_names(split: Split, submissions: Sequence[Submission], options:
 def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
     """Return the forms of report that are named or that an earlier run has left: none stays out of date."""
     return sorted({*named, *(form for form in RENDERERS if os.path.isfile(f"{stem}.{form}"))})
+
+
+# -- Options
+
+LABEL_SHEET_ROWS = 30
+
+
+class SplitOptions(InputOptions, JudgeOptions, GateOptions):
+    group = "grading"
+
+    judge: Sequence[str] | None = option(
+        None, "judge these systems (default: all but simple; of submissions all)", nargs="*"
+    )
+    criteria: Sequence[CriterionValue] = option(
+        (), "also judge support (by citations), polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
+    )
+    overrides: str | None = option(
+        None,
+        f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there): question_id, answer_id, "
+        "score and reason; perhaps submission, system and criterion",
+        metavar="FILE",
+    )
+    label_sheet: int | None = option(
+        None,
+        f"only write {LABELS_FILE}, for people to score N answers in (default: {LABEL_SHEET_ROWS})",
+        nargs="?",
+        const=LABEL_SHEET_ROWS,
+        metavar="N",
+    )
+    out: str | None = option(
+        None, "write results, pages and grades into this folder (default: this one)", metavar="DIR"
+    )
+    functions: Mapping[str, OwnMeasure] = NOTHING
+
+    @property
+    def journal_file(self) -> str:
+        return os.path.join(self.root, JUDGEMENTS_FILE.format(split=self.split))
+
+    def asks_about(self, system: System[SplitAnswer]) -> bool:
+        if self.judge is None:
+            return bool(self.submissions) or system.name not in UNJUDGED_SYSTEMS
+        return system.name in self.judge or system.title in self.judge
 
 
 # -- Measures; the name of one is also the field that has its score in the rows of the results file
@@ -11242,7 +11247,7 @@ def parse_command(arguments: Sequence[str]) -> tuple[Run, Options]:
     """Return the function of a command, and its options. Raises UsageError, or SystemExit after --help."""
     name = arguments[0] if arguments else SPLITS[0]
     if name in ("-h", "--help"):
-        print((__doc__ or "").partition("\n\nContents")[0])
+        print((__doc__ or "").partition("\n\nThe path")[0])
         raise SystemExit
     if name and name in COMMANDS:
         arguments = arguments[1:]
