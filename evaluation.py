@@ -6387,7 +6387,8 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
         systems = [system for system in study.systems if system.submission == submission.name]
         group = grade_group(study, systems, outcomes, session, expects_model=bool(session.model))
         submissions.append(submission._replace(systems=group.systems, differences=group.differences))
-        changes_since |= find_changes(study, group, inputs.runs)
+        if inputs.runs:
+            changes_since |= find_changes(study, group, inputs.runs)
     graded = list(flatten(row.systems for row in submissions))
     if not any(RUBRIC in system.judged for system in graded):
         session = replace(session, model="")
@@ -6466,8 +6467,10 @@ def render_split(graded: GradedSplit) -> str:
             *([render_text_table(pairs)] if pairs.rows else []),
             *pairs.lines,
         ]
-    changes = build_baseline_part(inputs.options.baseline, graded.changes_since)
-    return "\n".join(filter(None, [*blocks, render_text([changes])]))
+    if inputs.options.baseline:
+        changes = build_baseline_part(inputs.options.baseline, graded.changes_since)
+        blocks.append(render_text([changes]))
+    return "\n".join(blocks)
 
 
 def describe_questions(inputs: SplitInputs) -> list[str]:
