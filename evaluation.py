@@ -8789,10 +8789,6 @@ def read_answer_file(
             own_problems.append(Problem(file.name, f"IDs repeat: {shorten_names(repeated)}: {advice}", 1))
         part = system if len(by_system) > 1 else ""
         warnings = [WarningRecord(f"{reason}, not graded", places) for reason, places in ungraded.items()]
-        models = sorted(filter(None, {format_compact(answer.item.model) for answer in answers}))
-        if len(models) > 1:
-            advice = "if these are systems, say --columns system=model"
-            warnings.append(WarningRecord("models that are graded as one system", models, advice))
         warnings = list_warnings(file.name, warnings)
         systems.append(AnswerSystem(part or name, file.source, answers, warnings, part=part, reading=reading))
     problems += own_problems

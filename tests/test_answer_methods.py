@@ -344,13 +344,11 @@ def test_several_systems_in_a_file(project: Project) -> None:
         for question in ("What?", "Which?")
         for name, answer in (("openai:gpt", "oil"), ("groq:llama", "fat"))
     ]
-    advice = "graded as one system: 2, e.g. fat; if these are systems, say --columns system=model"
-    for column, line in (("model", advice), ("system", "system: system")):
-        flat = [{**row, column: row["output"]} for row in rows]
-        for row in flat:
-            del row["provider"]
-        project.write("log.json", flat)
-        assert mentions(project.run("answers", "log.json").err, line)
+    flat = [{**row, "system": row["output"]} for row in rows]
+    for row in flat:
+        del row["provider"]
+    project.write("log.json", flat)
+    assert mentions(project.run("answers", "log.json").err, "system: system")
     assert project.read("log_oil_answers.json")["measures"]["exact"]["mean"] == 1.0
     project.write("a.json", {"results": rows})
     assert project.run("answers", "a.json", "--columns", "system=provider.id").code == 0
