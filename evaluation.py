@@ -31,7 +31,8 @@ Examples
     python evaluation.py test --submissions submissions/* --report html
     python evaluation.py answers my_answers.json --method exact keyword
 
-The path of `dev`: main, parse_command, grade_split, and the steps that it names.
+The path of `dev`: main, parse_command, grade_split, and the steps that it names. Scores arise in
+score_prediction, means and comparisons in grade_group.
 
 Contents
     1. Settings
@@ -6693,13 +6694,14 @@ def hash_gold(question: Question) -> str:
 
 
 def score_prediction(question: Question, prediction: Prediction) -> dict[str, float]:
-    """Return the scores that need no judge."""
+    """Return the scores that need no judge: of retrieval, and of citations where there is gold evidence."""
     scores: dict[str, float] = {}
     retrieved = prediction.retrieved_ids
     for k, measure in RECALL_MEASURES.items():  # There is one gold document: recall is 0 or 1.
         scores[measure.name] = int(recall_at_k(retrieved, question.gold_ids, k))
     if question.evidence_sentences:
-        cited = citation_scores(question.evidence_sentences, prediction.evidence_sentences)
+        gold = question.evidence_sentences
+        cited = citation_scores(gold, predicted_ids=prediction.evidence_sentences)
         for measure, score in zip(CITATION_MEASURES, cited, strict=True):
             scores[measure.name] = score
     return scores
