@@ -3119,11 +3119,8 @@ TIMEOUT_S = 300.0  # without a byte of a reply; a local model on a processor is 
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
 BACKOFF_S = 0.5  # after the first error; twice as long after each other one
 MAX_WAIT_S = 90.0  # a longer one is for a limit of the day: judging ends
-SLOWER, FASTER, MIN_PACE = 0.9, 0.005, 0.5  # the pace after a refusal, after each reply, and at least
 CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
 
-WITHDRAWN_CODES = ("model_not_found", "model_decommissioned")
-ENDING_STATUSES = (401, 402)  # the API key or the account: nothing can be judged
 REJECTING_STATUSES = (None, 200, *range(300, 400), 403, 404, 405)  # a wrong address, a firewall, another API
 PASSING_STATUSES = (None, 200, 408, 409, 498, *range(500, 600))
 AWAY_STATUSES = (None, 498, 502, 503, 504)  # not reached or too late, no capacity, a server that starts
@@ -3146,18 +3143,6 @@ class Assignment(NamedTuple):
         return next(iter(self.list_requests()), None) is None
 
 
-class Use(msgspec.Struct):
-    """What the calls of a run have taken."""
-
-    calls: int = 0
-    retries: int = 0
-    refusals: int = 0  # 429
-    usage: Usage = NO_USAGE
-    cost_usd: float = 0.0  # 0 for a model of unknown price
-    is_estimated: bool = False  # as the service has not counted the tokens of some calls
-    seconds: float = 0.0
-
-
 class Session(msgspec.Struct, frozen=True):
     """Which model a run has asked, what that took, and how it ended. Without a model nothing is judged."""
 
@@ -3166,12 +3151,11 @@ class Session(msgspec.Struct, frozen=True):
     noun: str = "judgements"
     repeats: int = 1
     price: Price | None = None
-    where: str = ""  # " (asked: URL)" if that is another service than Groq's
     n_replies: int = 0  # that can be used, of this run and from the journal
     reply_models: Mapping[str, int] = {}  # that gave these replies, as the service says
     left_out: Sequence[str] = ()  # parameters that the service did not take for some of the replies
     shortened: Sequence[str] = ()  # answers whose prompts the service does not seem to have read whole
-    use: Use = msgspec.field(default_factory=Use)
+    use: str = ""  # what the calls have taken
     # Why not everything is answered: at most one of the three.
     unavailable: str = ""  # nothing could be asked
     stopped: str = ""  # asking ended early
@@ -3181,9 +3165,6 @@ class Session(msgspec.Struct, frozen=True):
     def is_complete(self) -> bool:
         return not (self.stopped or self.unavailable or self.n_unasked)
 
-    def find_origin(self, criterion: Criterion) -> Origin:
-        return Origin(self.model, criterion.prompt_hash, self.repeats)
-
     def describe_left_out(self) -> dict[str, Sequence[str]]:
         """Return a field of a results file; none if the service took all parameters."""
         return {"parameters_left_out": self.left_out} if self.left_out else {}
@@ -3191,15 +3172,9 @@ class Session(msgspec.Struct, frozen=True):
     def report_use(self) -> list[str]:
         title = "Judge" if self.activity == "judging" else "Model"
         replies = f"{title}: {self.model}, {self.n_replies} {self.noun}"
-        use = self.use
-        if not use.calls:
-            return [f"{replies} from the journal"] if self.n_replies else []
-        cost_usd = compute_cost(self.price, use.usage)
-        price = "price unknown" if cost_usd is None else f"${cost_usd:.4f}"
-        calls = f"{use.calls} calls, {use.retries} retries, {use.refusals} rate limits (429)"
-        tokens = f"{use.usage.prompt} tokens in, {use.usage.completion} out"
-        estimated = " (estimated)" if use.is_estimated else ""
-        return [f"{replies}; {calls}, {tokens}, {price}{estimated}, {use.seconds:.1f} s"]
+        if self.use:
+            return [f"{replies}; {self.use}"]
+        return [f"{replies} from the journal"] if self.n_replies else []
 
     def report_end(self) -> list[Message]:
         lines: list[Message] = []
@@ -3211,12 +3186,11 @@ class Session(msgspec.Struct, frozen=True):
             counts = ", ".join(f"{model} ({count})" for model, count in self.reply_models.items())
             lines.append(WarningRecord(f"the {self.noun} are by several models: {counts}"))
         if self.unavailable:
-            lines.append(f"error: {self.activity} ended: {self.unavailable}{self.where}")
+            lines.append(f"error: {self.activity} ended: {self.unavailable}")
         elif self.stopped:
-            lines.append(f"error: {self.activity} ended early: {self.stopped}{self.where}")
+            lines.append(f"error: {self.activity} ended early: {self.stopped}")
         elif self.n_unasked:
-            n_all = self.n_replies + self.n_unasked
-            missing = f"{self.n_unasked} of {n_all} {self.noun}"
+            missing = f"{self.n_unasked} of {self.n_replies + self.n_unasked} {self.noun}"
             lines.append(WarningRecord(f"set {API_KEY} for the remaining {missing}"))
         return lines
 
@@ -3238,43 +3212,40 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
         return {}, Session(choose_model(options) if options.asks_service else "")
     service = open_service(options, console.note, resources) if options.asks_service else None
     journal = open_journal(options, console, resources)
-    if not (service or journal.replies):
-        return {}, explain_no_replies(assignment, "", "", console)
     model = choose_model(options, journal)
     if journal.replies and not options.judge_model and model != DEFAULT_JUDGE_MODEL:
         console.note(f"The {assignment.noun} are by {model}: the journal's replies are by it.")
-    calls = plan_calls(assignment, model)
-    price = find_price(options, model)
-    where = "" if journal.endpoint.startswith(GROQ_URL) else f" (asked: {journal.endpoint})"
-    runner = Runner(journal, options, price, has_usable=any(map(journal.find, calls)))
+    calls = plan_calls(assignment, model) if service or journal.replies else []
     todo = journal.list_todo(calls)
+    runner = Runner(journal, options, find_price(options, model))
     if service and todo:
-        check_before_calls(journal, model, price, options, console)
+        check_before_calls(journal, model, runner.price, options, console)
         runner.run(service, todo, assignment.activity.capitalize())
-    reason = f"{assignment.activity} ended early" if options.asks_service else "not in the journal"
+    reason = f"{assignment.activity} ended early" if service else "not in the journal"
     unasked = Failure(reason, asked=False)
     answered: list[tuple[Request, Outcome]] = []
     for call in calls:
         answered.append((call.request, journal.find(call) or runner.failures.get(call.key, unasked)))
     judgements = [outcome for _, outcome in answered if isinstance(outcome, Judgement)]
-    if not judgements and (runner.unavailable or not options.asks_service):
-        return {}, explain_no_replies(assignment, runner.unavailable, where, console)
+    where = "" if journal.endpoint.startswith(GROQ_URL) else f" (asked: {journal.endpoint})"
+    unavailable = runner.unavailable and runner.unavailable + where
+    if not judgements and (unavailable or not service):
+        return {}, explain_no_replies(assignment, unavailable, console)
     n_unasked = sum(outcome is unasked for _, outcome in answered)
     session = Session(
         model=model,
         activity=assignment.activity,
         noun=assignment.noun,
         repeats=options.repeats,
-        price=price,
-        where=where,
+        price=runner.price,
         n_replies=len(judgements),
         reply_models=count_models(judgements),
         left_out=sorted(set(flatten(row.reply.left_out for row in judgements if row.reply))),
         shortened=runner.shortened,
-        use=runner.use,
-        unavailable=runner.unavailable,
-        stopped=runner.stopped,
-        n_unasked=0 if options.asks_service else n_unasked,
+        use=runner.describe_use(),
+        unavailable=unavailable,
+        stopped=runner.stopped and runner.stopped + where,
+        n_unasked=0 if service else n_unasked,
     )
     return collect_outcomes(answered), session
 
@@ -3285,17 +3256,17 @@ def count_models(judgements: Iterable[Judgement]) -> dict[str, int]:
     return dict(sorted(Counter(reply.model or reply.requested for reply in replies).items()))
 
 
-def explain_no_replies(assignment: Assignment, unavailable: str, where: str, console: Console) -> Session:
+def explain_no_replies(assignment: Assignment, unavailable: str, console: Console) -> Session:
     """Return a session without a model. Raises UsageError or JudgeUnavailable if one is needed."""
     if assignment.is_needed and unavailable:
-        raise JudgeUnavailable(unavailable + where)
+        raise JudgeUnavailable(unavailable)
     if assignment.is_needed:
         is_unnamed = assignment.options.journal_only
         advice = "name it: judge=MODEL" if is_unnamed else f"set {API_KEY}, or see --dry-run"
         raise UsageError(f"this needs a model: {advice}")
     if not unavailable:
         console.error(f"{API_KEY} is not set: answers are not judged.")
-    return Session(activity=assignment.activity, where=where, unavailable=unavailable)
+    return Session(activity=assignment.activity, unavailable=unavailable)
 
 
 def choose_model(options: JudgeOptions, journal: Journal | None = None) -> str:
@@ -3411,29 +3382,26 @@ class ServiceError(Exception):
         is_timeout: bool = False,
         advice: str = "",
     ) -> None:
-        details: Fields = {}  # that are in the response, by OpenAI's names
+        details: Fields = {}
         with suppress(ValueError, RecursionError):
             details = only_dict(only_dict(json.loads(text)).get("error"))
-        texts = {name: value for name, value in details.items() if isinstance(value, str)}
-        self.message = texts.get("message") or text
+        # What the response says of the error, by OpenAI's names: code, param, message.
+        self.details = {name: value for name, value in details.items() if isinstance(value, str)}
+        self.message = self.details.get("message") or text
         shown = cut_text(self.message) + advice
         super().__init__(shown if status is None else f"HTTP {status}: {shown}")
         self.status = status
-        self.code = texts.get("code", "")
-        self.parameter = texts.get("param", "")  # of the request, that is wrong
-        self.failed_generation = texts.get("failed_generation", "")  # what JSON mode gave up on
         self.retry_after_s = parse_duration(headers.get("retry-after") or "")
         self.token_limit = read_token_limit(headers)
         self.is_lost = is_lost
         self.is_timeout = is_timeout
 
 
-class Turn(msgspec.Struct, eq=False):
-    """A call in flight: what is set aside for it, and when it has ended, what it took."""
+class Turn(NamedTuple):
+    """The start of a call, and what is set aside for it: the most that it may take."""
 
-    reserved: int  # of the minute's tokens
     usage: Usage
-    cost_usd: float  # at first the most that it may cost
+    cost_usd: float
     started_s: float
 
 
@@ -3441,32 +3409,37 @@ class Runner:
     """Makes calls with several workers, and tries again what may succeed.
 
     All that the workers share is here, guarded by `changed`: what is left to ask, the rate limiter, the
-    journal, and what came of the calls (`failures`, `use`, and how they ended).
+    journal, and what came of the calls (`failures`, what they have taken, and how they ended).
     """
 
-    def __init__(
-        self, journal: Journal, options: JudgeOptions, price: Price | None, *, has_usable: bool
-    ) -> None:
+    def __init__(self, journal: Journal, options: JudgeOptions, price: Price | None) -> None:
         self.journal = journal
         self.options = options
         self.price = price
-        self.has_usable = has_usable  # whether any reply is
+        self.max_usd = math.inf if options.max_usd is None else options.max_usd
+        self.has_usable = any(journal.judgements.values())  # whether any reply is
         self.failures: dict[str, Failure] = {}  # by key
-        self.use = Use()
+        self.failed: dict[tuple[str, int], str] = {}  # answer -> whose it is, or its question
         self.shortened: list[str] = []
         self.unavailable = ""
         self.stopped = ""
+        self.n_calls = 0
+        self.n_retries = 0
+        self.n_refusals = 0  # 429
+        self.usage = NO_USAGE
+        self.is_estimated = False  # as the service has not counted the tokens of some calls
+        self.spent_usd = 0.0  # 0 for a model of unknown price
+        self.reserved_usd = 0.0  # for the calls in flight
+        self.seconds = 0.0
         pause_s = 60 / options.rpm if options.rpm else 0.0
         self.limiter = RateLimiter(options.workers, time.monotonic(), pause_s)
         self.next_turn = threading.Lock()  # held by the one worker that waits for the rate limiter
         self.changed = threading.Condition()
-        self.todo: Iterator[Call] = iter(())  # which all workers share
+        self.todo: Iterator[Call] = iter(())
         self.n_active = 0  # workers that have not ended
         self.error: Exception | None = None
         self.is_stopped = False  # no more calls are started
         self.is_closed = False  # no more outcomes are kept
-        self.failed: dict[tuple[str, int], str] = {}  # answer -> whose it is, or its question
-        self.in_flight: list[Turn] = []
         self.lost_in_a_row = 0
         self.n_timeouts = 0
         self.has_response = False  # whether the service has ever sent one
@@ -3479,31 +3452,15 @@ class Runner:
         """Ask everything. If the rest cannot be judged, or at Ctrl-C, calls in flight get GRACE_S to end."""
         from tqdm import tqdm  # takes time to import
 
-        is_hidden = self.options.quiet or None  # None: it is shown on a terminal only
-        with tqdm(total=len(calls), desc=title, delay=1.0, leave=False, disable=is_hidden) as progress:
-            try:
-                self.run_workers(service, calls, progress.update)
-            except JudgingStopped as error:
-                self.stopped = str(error)
-            except JudgeUnavailable as error:
-                self.unavailable = str(error)
-        rejected = [call for call in calls if self.is_rejected(call)]
-        if rejected and not (self.has_usable or self.unavailable or self.stopped):
-            reason = self.failures[rejected[-1].key].reason
-            self.unavailable = f"{reason} ({shorten_names([call.request.name for call in rejected])})"
-
-    def is_rejected(self, call: Call) -> bool:
-        failure = self.failures.get(call.key)
-        return failure is not None and failure.is_rejected
-
-    def run_workers(self, service: Service, calls: Sequence[Call], advance: Callable[[], object]) -> None:
         started_s = time.monotonic()
         self.todo = iter(calls)
         self.n_active = min(self.options.workers, len(calls))
-        with self.changed:  # no worker begins before this thread waits, so that no Ctrl-C is missed
+        is_hidden = self.options.quiet or None  # None: it is shown on a terminal only
+        progress = tqdm(total=len(calls), desc=title, delay=1.0, leave=False, disable=is_hidden)
+        with progress, self.changed:  # no worker begins before this thread waits: no Ctrl-C is missed
             try:
                 for _ in range(self.n_active):
-                    threading.Thread(target=self.work, args=(service, advance), daemon=True).start()
+                    threading.Thread(target=self.work, args=(service, progress.update), daemon=True).start()
                 while self.n_active and self.error is None:
                     self.changed.wait(1.0)  # short, so that Ctrl-C comes through everywhere
             finally:
@@ -3511,9 +3468,18 @@ class Runner:
                 self.changed.notify_all()
                 self.changed.wait_for(lambda: self.n_active == 0, GRACE_S)
                 self.is_closed = True
-                self.use.seconds = time.monotonic() - started_s
-        if self.error is not None:
+                self.seconds = time.monotonic() - started_s
+        failures = [(call, self.failures[call.key]) for call in calls if call.key in self.failures]
+        rejected = [call.request.name for call, failure in failures if failure.is_rejected]
+        if isinstance(self.error, JudgingStopped):
+            self.stopped = str(self.error)
+        elif isinstance(self.error, JudgeUnavailable):
+            self.unavailable = str(self.error)
+        elif self.error:
             raise self.error
+        elif rejected and not self.has_usable:
+            reasons = [failure.reason for _, failure in failures if failure.is_rejected]
+            self.unavailable = f"{reasons[-1]} ({shorten_names(rejected)})"
 
     def work(self, service: Service, advance: Callable[[], object]) -> None:
         try:
@@ -3525,7 +3491,7 @@ class Runner:
                     if not self.is_closed:
                         self.keep_outcome(call, outcome)
                         advance()
-        except Exception as error:  # `run_workers` raises it again
+        except Exception as error:  # `run` says it, or raises it again
             with self.changed:
                 self.error = self.error or error
                 self.is_stopped = True
@@ -3575,7 +3541,11 @@ class Runner:
                 max_tokens = body["max_completion_tokens"]
                 is_hopeless = reply.cut_off and call.max_tokens is not None  # it would be cut off again
                 if n_invalid > MAX_COMPLAINTS or is_hopeless:
-                    return describe_unusable(call, reply, n_invalid, str(error), max_tokens)
+                    what = "usable text" if call.prompt.reply_type else "score"
+                    replies = "the reply" if n_invalid == 1 else f"{n_invalid} replies"
+                    advice = f" after {max_tokens} tokens: allow more with --max-tokens"
+                    reason = f"no {what} in {replies}: {error}{advice if reply.cut_off else ''}"
+                    return Failure(reason, reply=reply.content)
                 body = call.body  # without earlier complaints
                 body["max_completion_tokens"] = 2 * max_tokens if reply.cut_off else max_tokens
                 if not reply.cut_off:
@@ -3588,26 +3558,22 @@ class Runner:
 
     def wait_for_turn(self, call: Call, body: Body, *, is_retry: bool) -> Turn | None:
         """Wait until a call may start. Return what is set aside for it; None if the run has stopped."""
-        use = self.use
-        max_usd = math.inf if self.options.max_usd is None else self.options.max_usd
         with self.next_turn, self.changed:
             while not self.is_stopped:
                 prompt_tokens = math.ceil(count_chars(body) * self.tokens_per_char)
-                expected = Usage(prompt_tokens, body["max_completion_tokens"])
+                usage = Usage(prompt_tokens, body["max_completion_tokens"])
                 cost_usd = compute_cost(self.price, limit_usage(call, body, self.tokens_per_char)) or 0.0
-                reserved_usd = sum(turn.cost_usd for turn in self.in_flight)
                 wait_s = math.inf
-                if use.cost_usd + reserved_usd + cost_usd <= max_usd:
-                    wait_s = self.limiter.start(expected.total, time.monotonic())
-                elif not self.in_flight:
-                    spent = f"${use.cost_usd:.4f} are spent"
+                if self.spent_usd + self.reserved_usd + cost_usd <= self.max_usd:
+                    wait_s = self.limiter.start(usage.total, time.monotonic())
+                elif not self.limiter.in_flight:
+                    spent = f"${self.spent_usd:.4f} are spent"
                     raise JudgingStopped(f"{spent}; the next call could exceed --max-usd")
                 if wait_s == 0:
-                    use.calls += 1
-                    use.retries += is_retry
-                    turn = Turn(expected.total, expected, cost_usd, time.monotonic())
-                    self.in_flight.append(turn)
-                    return turn
+                    self.n_calls += 1
+                    self.n_retries += is_retry
+                    self.reserved_usd += cost_usd
+                    return Turn(usage, cost_usd, time.monotonic())
                 self.changed.wait(min(wait_s, 1.0))
         return None
 
@@ -3617,35 +3583,46 @@ class Runner:
             reply, limit = service.complete(body, call.prompt)
         except ServiceError as error:
             with self.changed:
-                if not error.is_lost:  # else it may have to be paid for
-                    turn.usage = NO_USAGE
-                    turn.cost_usd = 0.0
-                self.end_turn(turn, error.token_limit, answered=False)
+                # A lost one may have to be paid for.
+                self.end_turn(turn, None if error.is_lost else NO_USAGE, error.token_limit, answered=False)
             raise
         with self.changed:
-            if reply.usage.total:  # else the service has not counted
-                turn.usage = reply.usage
-                turn.cost_usd = compute_cost(self.price, reply.usage) or 0.0
-            self.end_turn(turn, limit, answered=True)
-            self.use.usage += turn.usage
-            self.use.is_estimated |= not reply.usage.total
+            usage = self.end_turn(turn, reply.usage if reply.usage.total else None, limit, answered=True)
+            self.usage += usage
+            self.is_estimated |= not reply.usage.total
             self.replied_s = time.monotonic()
             self.has_response = True
             self.lost_in_a_row = 0
             self.n_timeouts = 0
             self.refused_in_a_row = 0
             n_chars = count_chars(body)
-            if 0 < 2 * CHARS_PER_TOKEN * turn.usage.prompt < n_chars:
+            if 0 < 2 * CHARS_PER_TOKEN * usage.prompt < n_chars:
                 self.shortened.append(call.request.name)
             # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
-            self.tokens_per_char = max(self.tokens_per_char, 1.05 * turn.usage.prompt / max(1, n_chars))
+            self.tokens_per_char = max(self.tokens_per_char, 1.05 * usage.prompt / max(1, n_chars))
         return reply
 
-    def end_turn(self, turn: Turn, limit: RateLimit | None, *, answered: bool) -> None:
-        self.limiter.finish(turn.reserved, turn.usage.total, limit, time.monotonic(), answered=answered)
-        self.in_flight.remove(turn)
-        self.use.cost_usd += turn.cost_usd
+    def end_turn(
+        self, turn: Turn, counted: Usage | None, limit: RateLimit | None, *, answered: bool
+    ) -> Usage:
+        """Return what a call has taken: what the service has counted, else what was set aside."""
+        usage = turn.usage if counted is None else counted
+        cost_usd = turn.cost_usd if counted is None else compute_cost(self.price, counted) or 0.0
+        self.limiter.finish(turn.usage.total, usage.total, limit, time.monotonic(), answered=answered)
+        self.reserved_usd -= turn.cost_usd
+        self.spent_usd += cost_usd
         self.changed.notify_all()
+        return usage
+
+    def describe_use(self) -> str:
+        if not self.n_calls:
+            return ""
+        cost_usd = compute_cost(self.price, self.usage)
+        price = "price unknown" if cost_usd is None else f"${cost_usd:.4f}"
+        calls = f"{self.n_calls} calls, {self.n_retries} retries, {self.n_refusals} rate limits (429)"
+        tokens = f"{self.usage.prompt} tokens in, {self.usage.completion} out"
+        estimated = " (estimated)" if self.is_estimated else ""
+        return f"{calls}, {tokens}, {price}{estimated}, {self.seconds:.1f} s"
 
     def can_try_again(
         self, call: Call, error: ServiceError, n_errors: int, n_away: int, started_s: float
@@ -3656,10 +3633,10 @@ class Runner:
         """
         if error.status == 429:
             return self.handle_refusal(error, started_s)
-        if error.code in WITHDRAWN_CODES:
+        if error.details.get("code") in ("model_not_found", "model_decommissioned"):
             advice = "name another one with --model"
             raise JudgeUnavailable(f"the model {call.model} is not available: {error.message} ({advice})")
-        if error.status in ENDING_STATUSES:
+        if error.status in (401, 402):  # the API key or the account
             raise JudgeUnavailable(f"{error} ({call.request.name})")
         with self.changed:
             self.has_response |= error.status is not None
@@ -3696,11 +3673,13 @@ class Runner:
     def handle_refusal(self, error: ServiceError, started_s: float) -> bool:
         """Make all calls wait. Return False if the request exceeds the limit. Raises JudgingStopped."""
         refusal = read_refusal(error)
+        kind = f"the limit {refusal.kind}".rstrip()
+        limit = f"{kind} {refusal.limit:g}" if refusal.limit else "a limit"
         with self.changed:
-            self.use.refusals += 1
+            self.n_refusals += 1
             if refusal.requested > refusal.limit > 0:
                 return False
-            check_wait(refusal.wait_s, f"{refusal}; ")
+            check_wait(refusal.wait_s, f"{limit} is reached; ")
             is_first = started_s >= self.refused_at_s  # of the calls that were in flight together
             self.refused_in_a_row += is_first
             if self.refused_in_a_row >= MAX_FAILURES:
@@ -3709,16 +3688,7 @@ class Runner:
             pause_s = BACKOFF_S * self.refused_in_a_row  # whatever the service says, its limit is used up
             refusal = refusal._replace(wait_s=max(refusal.wait_s, pause_s))
             self.limiter.refuse(refusal, self.refused_at_s, is_first=is_first)
-            return True
-
-
-def describe_unusable(call: Call, reply: Reply, n_replies: int, reason: str, max_tokens: int) -> Failure:
-    """Return the failure of an answer whose replies have no score, of which `reply` is the last one."""
-    what = "usable text" if call.prompt.reply_type else "score"
-    replies = "the reply" if n_replies == 1 else f"{n_replies} replies"
-    if reply.cut_off:
-        reason += f" after {max_tokens} tokens: allow more with --max-tokens"
-    return Failure(f"no {what} in {replies}: {reason}", reply=reply.content)
+        return True
 
 
 def check_wait(wait_s: float, reason: str = "") -> None:
@@ -3740,12 +3710,8 @@ class TokenBucket(msgspec.Struct):
     capacity: float = math.inf  # if the service enforces the limit over less than a minute
     pace: float = 1.0  # the share of the rate that is used
 
-    @property
-    def rate_per_s(self) -> float:
-        return self.limit / 60 * self.pace
-
     def take(self, amount: float, now_s: float) -> None:
-        refilled = (now_s - self.updated_s) * self.rate_per_s
+        refilled = (now_s - self.updated_s) * self.limit * self.pace / 60
         self.level = min(self.limit, self.capacity, self.level + refilled) - amount
         self.updated_s = now_s
 
@@ -3753,7 +3719,7 @@ class TokenBucket(msgspec.Struct):
         """Return the seconds until `amount` is there, or until the bucket is full if it never is."""
         self.take(0, now_s)
         missing = min(amount, self.limit, self.capacity) - self.level
-        return max(0.0, missing / self.rate_per_s)
+        return max(0.0, 60 * missing / (self.limit * self.pace))
 
 
 class RateLimiter:
@@ -3776,15 +3742,15 @@ class RateLimiter:
         """Start a call and return 0, or return the seconds to wait; infinite while too many are in flight."""
         if self.in_flight >= self.window:
             return math.inf
-        amounts = {kind: tokens if kind == "TPM" else 1.0 for kind in self.buckets}
+        amounts = [(bucket, tokens if kind == "TPM" else 1.0) for kind, bucket in self.buckets.items()]
         wait_s = max(0.0, self.next_s - now_s)
-        for kind, bucket in self.buckets.items():
-            wait_s = max(wait_s, bucket.wait_s(amounts[kind], now_s))
+        for bucket, amount in amounts:
+            wait_s = max(wait_s, bucket.wait_s(amount, now_s))
         if wait_s == 0:
             self.in_flight += 1
             self.next_s = now_s + self.delay_s
-            for kind, bucket in self.buckets.items():
-                bucket.take(amounts[kind], now_s)
+            for bucket, amount in amounts:
+                bucket.take(amount, now_s)
         return wait_s
 
     def finish(
@@ -3803,7 +3769,7 @@ class RateLimiter:
             # A service that states limits has others that it does not state: approach them step by step.
             self.window = min(self.workers, self.window + 1) if limit else self.workers
             for bucket in self.buckets.values():
-                bucket.pace = min(1.0, bucket.pace + FASTER)
+                bucket.pace = min(1.0, bucket.pace + 0.005)
 
     def find_bucket(self, stated: RateLimit, now_s: float) -> TokenBucket:
         """Return the bucket of a minute's limit, with at most what is left: a new one if it has changed."""
@@ -3826,7 +3792,7 @@ class RateLimiter:
             bucket.capacity = min(bucket.capacity, max(refusal.used, 1.0))
             bucket.level = min(bucket.level, 0.0)
             if is_first:
-                bucket.pace = max(MIN_PACE, bucket.pace * SLOWER)
+                bucket.pace = max(0.5, bucket.pace * 0.9)
 
 
 # -- What the service says
@@ -3848,10 +3814,6 @@ class RateLimit(NamedTuple):
     used: float = 0.0
     requested: float = 0.0
     wait_s: float = 0.0
-
-    def __str__(self) -> str:
-        limit = f"{self.kind} {self.limit:g}".strip()
-        return f"the limit {limit} is reached" if self.limit else "a limit is reached"
 
 
 def read_refusal(error: ServiceError) -> RateLimit:
@@ -3919,33 +3881,6 @@ OPTIONAL_PARAMETERS = {
     "response_format": "response.?format|json.?object",
 }
 INSTEAD = {"max_completion_tokens": "max_tokens", "json_schema": "json_object"}  # what takes its place
-REFUSING_STATUSES = (400, 415, 422)
-
-
-def leave_out(refused: Iterable[str], body: Body) -> Body:
-    """Return a request's body without what the service has refused, or with what takes its place."""
-    content = {**body}
-    for name in refused:
-        if name == "json_schema":
-            content["response_format"] = JSON_MODE
-            continue
-        value = content.pop(name, None)
-        if name in INSTEAD:
-            content[INSTEAD[name]] = value
-    return content
-
-
-def find_refused(error: ServiceError, content: Body) -> str:
-    """Return the optional parameter of a call that an error names; "" if it names none."""
-    if error.status not in REFUSING_STATUSES:
-        return ""
-    named = error.parameter or error.message.replace(content["model"], "")
-    has_schema = content.get("response_format", JSON_MODE) != JSON_MODE
-    for parameter, pattern in OPTIONAL_PARAMETERS.items():
-        is_sent = has_schema if parameter == "json_schema" else parameter in content
-        if is_sent and re.search(rf"(?i)\b({pattern})\b", named):
-            return parameter
-    return ""
 
 
 class Service:
@@ -3968,27 +3903,42 @@ class Service:
             left_out = list(self.left_out)
         if not self.endpoint.endswith(GROQ_PREFIX):  # others have no list of models that take a schema
             body = {**body, "response_format": build_schema_format(prompt)}
-        content = leave_out(left_out, body)
+        content = {**body}
+        for name in left_out:
+            if name == "json_schema":
+                content["response_format"] = JSON_MODE
+            elif name in INSTEAD:
+                content[INSTEAD[name]] = content.pop(name)
+            else:
+                content.pop(name, None)
         limit = None
         try:
             reply, limit = self.post(content)
         except ServiceError as error:
-            if error.code != "json_validate_failed":
-                refused = find_refused(error, content)
-                if not refused:
-                    raise
-                with self.lock:
-                    is_first = refused not in self.left_out  # of the calls in flight
-                    self.left_out += [refused] if is_first else []
-                if is_first:
-                    other = INSTEAD.get(refused)
-                    what = f"{other} is used" if other else "it is left out"
-                    self.notify(f"The service refuses {refused}: {what}.")
+            if error.details.get("code") != "json_validate_failed":
+                self.leave_out(error, content)
                 return self.complete(body, prompt)
-            # What JSON mode gave up on may be usable.
-            reply = Reply(content=error.failed_generation, model=body["model"], endpoint=self.endpoint)
+            given_up = error.details.get("failed_generation", "")  # by JSON mode; it may be usable
+            reply = Reply(content=given_up, model=body["model"], endpoint=self.endpoint)
         reply.left_out = left_out
         return reply, limit
+
+    def leave_out(self, error: ServiceError, content: Body) -> None:
+        """Leave out of all calls the parameter that an error names. Raise the error if it names none."""
+        named = error.details.get("param") or error.message.replace(content["model"], "")
+        has_schema = content.get("response_format", JSON_MODE) != JSON_MODE
+        for refused, pattern in OPTIONAL_PARAMETERS.items():
+            is_sent = has_schema if refused == "json_schema" else refused in content
+            if error.status in (400, 415, 422) and is_sent and re.search(rf"(?i)\b({pattern})\b", named):
+                break
+        else:
+            raise error
+        with self.lock:
+            if refused in self.left_out:  # by another of the calls in flight
+                return
+            self.left_out.append(refused)
+        other = INSTEAD.get(refused)
+        self.notify(f"The service refuses {refused}: {f'{other} is used' if other else 'it is left out'}.")
 
     def post(self, content: Body) -> tuple[Reply, RateLimit | None]:
         """Make a call. Raises ServiceError, also for an error of the groq package or an unusable response."""
@@ -5167,7 +5117,8 @@ def collect_scores(
             scores.values[measure.name][places] = column
     for criterion in system.judged:
         if session.model:  # Otherwise all is known without a judge, and has no origin.
-            scores.origins |= dict.fromkeys(criterion.measure_names, session.find_origin(criterion))
+            origin = Origin(session.model, criterion.prompt_hash, session.repeats)
+            scores.origins |= dict.fromkeys(criterion.measure_names, origin)
         if system.find_missing(criterion):
             scores.obstacles |= dict.fromkeys(criterion.measure_names, State.MISSING_JUDGEMENTS)
     scores.obstacles |= list_obstacles(scores.not_submitted)
@@ -7282,7 +7233,7 @@ def choose_measure(inputs: SplitInputs, outcomes: Outcomes, session: Session) ->
         failed = [outcome.reason for outcome in outcomes.values() if isinstance(outcome, Failure)]
         advice = f"set {API_KEY}, and judge what was judged before"
         reason = session.unavailable or session.stopped or next(iter(failed), advice)
-        raise JudgeUnavailable(f"no answer is judged: {reason}{session.where}")
+        raise JudgeUnavailable(f"no answer is judged: {reason}")
     return COMBINED_MEASURE if is_combined else F1_MEASURE
 
 
