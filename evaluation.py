@@ -222,11 +222,7 @@ EXIT_INCOMPLETE = 3
 EXIT_INTERRUPTED = 130
 
 
-class Price(NamedTuple):
-    """US dollars per million tokens."""
-
-    prompt: float
-    completion: float
+Price: TypeAlias = tuple[float, float]  # US dollars per million tokens of prompts, and of completions
 
 
 class Model(NamedTuple):
@@ -244,9 +240,9 @@ UNKNOWN_MODEL = Model(max_completion_tokens=600, usual_completion_tokens=200)  #
 GPT_OSS = UNKNOWN_MODEL._replace(strict_schema=True, reasoning_effort="low", tokens_per_minute=8_000)
 MODELS: Mapping[str, Model] = {
     # Shut down for most accounts on 2026-08-16.
-    "llama-3.1-8b-instant": Model(usd_per_million=Price(0.05, 0.08)),
-    "openai/gpt-oss-20b": GPT_OSS._replace(usd_per_million=Price(0.075, 0.30)),
-    "openai/gpt-oss-120b": GPT_OSS._replace(usd_per_million=Price(0.15, 0.60)),
+    "llama-3.1-8b-instant": Model(usd_per_million=(0.05, 0.08)),
+    "openai/gpt-oss-20b": GPT_OSS._replace(usd_per_million=(0.075, 0.30)),
+    "openai/gpt-oss-120b": GPT_OSS._replace(usd_per_million=(0.15, 0.60)),
     "local": Model(strict_schema=True, max_completion_tokens=200),  # llama.cpp's server takes a schema
 }
 DEFAULT_JUDGE_MODEL = "openai/gpt-oss-20b"
@@ -275,10 +271,10 @@ class InputError(Exception):
     def __init__(self, records: Iterable[Problem]) -> None:
         self.records = list(records)
         self.problems = [problem.describe() for problem in self.records]
-        super().__init__("\n".join(self.problems))
+        super().__init__(self.records)  # as pickle passes them again
 
-    def __reduce__(self) -> tuple[type[InputError], tuple[Problems]]:
-        return type(self), (self.records,)  # for pickle, which would pass the text as the records
+    def __str__(self) -> str:
+        return "\n".join(self.problems)
 
 
 def raise_problems(problems: Problems) -> None:
@@ -3298,15 +3294,16 @@ def plan_calls(assignment: Assignment, model: str) -> list[Call]:
 
 
 def find_price(options: JudgeOptions, model: str) -> Price | None:
-    return Price(*options.price) if options.price else MODELS.get(model, UNKNOWN_MODEL).usd_per_million
+    return options.price or MODELS.get(model, UNKNOWN_MODEL).usd_per_million
 
 
 def compute_cost(price: Price | None, usage: Usage) -> float | None:
     """Return US dollars; None for an unknown price."""
     if price is None:
         return None
+    prompt_usd, completion_usd = price
     prompt = usage.prompt - usage.cached / 2  # cached tokens cost half
-    return (prompt * price.prompt + usage.completion * price.completion) / 1e6
+    return (prompt * prompt_usd + usage.completion * completion_usd) / 1e6
 
 
 def check_before_calls(
@@ -4051,6 +4048,7 @@ class Journal(msgspec.Struct):
     n_elsewhere: int = 0  # replies that do not count
     n_unreadable: int = 0  # lines
     n_torn: int = 0  # bytes of a last line that a killed run or a full disk has cut off
+    is_ended: bool = True  # whether the last line is
     stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
 
     def find(self, call: Call) -> Judgement | None:
@@ -4076,11 +4074,12 @@ class Journal(msgspec.Struct):
         check_regular(self.path)
         n_lines = 0
         with suppress(FileNotFoundError), open(self.path, "rb") as stream:
-            for line in filter(bytes.strip, stream):
-                n_lines += 1
-                if self.read_line(line):
+            for line in stream:
+                self.is_ended = line.endswith(b"\n")
+                n_lines += bool(line.strip())
+                if not line.strip() or self.read_line(line):
                     continue
-                if line.startswith(LINE_START[: len(line)]) and not line.endswith(b"\n"):
+                if line.startswith(LINE_START[: len(line)]) and not self.is_ended:
                     self.n_torn = len(line)
                 else:
                     self.n_unreadable += 1
@@ -4103,30 +4102,6 @@ class Journal(msgspec.Struct):
             self.replies.setdefault(reply.key, []).append(reply)
             self.models.update(filter(None, [reply.requested or reply.model]))
         return True
-
-    def open(self) -> str:
-        """Lock the file until it is closed, and read it. Return why it cannot be locked, or "".
-
-        Raises UsageError if another run has the lock.
-        """
-        check_regular(self.path)
-        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        self.stream = open(self.path, "a+b", buffering=0)  # noqa: SIM115 - open for the whole run
-        unlocked = ""
-        try:
-            lock_file(self.stream)
-        except (BlockingIOError, PermissionError):
-            raise UsageError(f"{self.path} is in use by another run: wait until it has ended") from None
-        except OSError as error:
-            unlocked = error.strerror or str(error)
-        self.read()
-        if self.n_torn:
-            self.stream.truncate(os.path.getsize(self.path) - self.n_torn)
-        if self.stream.seek(0, os.SEEK_END):
-            self.stream.seek(-1, os.SEEK_END)
-            if self.stream.read() != b"\n":
-                self.stream.write(b"\n")
-        return unlocked
 
     def append(self, reply: Reply, call: Call) -> None:
         """Add a reply and pass it to the operating system. Raises OSError."""
@@ -4156,22 +4131,32 @@ def read_journal(options: JudgeOptions) -> Journal:
 
 
 def open_journal(options: JudgeOptions, console: Console, resources: ExitStack) -> Journal:
-    """Return the journal, and warn of what is wrong with it. With a key it stays locked."""
+    """Return the journal, and warn of what is wrong with it. With a key it is locked until all is written.
+
+    Raises UsageError if another run has the lock.
+    """
     journal = Journal(options.journal_file, find_endpoint(), options.asks_service)
-    unlocked = ""
     if options.asks_service:
-        resources.callback(lambda: journal.stream.close())
-        unlocked = journal.open()
-    else:
-        journal.read()
-    if unlocked:
-        advice = "do not start a second run meanwhile"
-        console.warn(WarningRecord(f"{journal.path} cannot be locked ({unlocked}): {advice}"))
+        check_regular(journal.path)
+        Path(journal.path).parent.mkdir(parents=True, exist_ok=True)
+        journal.stream = resources.enter_context(open(journal.path, "a+b", buffering=0))
+        try:
+            lock_file(journal.stream)
+        except (BlockingIOError, PermissionError):
+            raise UsageError(f"{journal.path} is in use by another run: wait until it has ended") from None
+        except OSError as error:
+            text = f"{journal.path} cannot be locked ({error.strerror or error})"
+            console.warn(WarningRecord(f"{text}: do not start a second run meanwhile"))
+    journal.read()
     if journal.n_unreadable:
         console.warn(WarningRecord(f"unreadable lines: {journal.n_unreadable}", file=journal.path))
     if journal.n_torn:
         removed = " and is removed" if options.asks_service else ""
         console.warn(WarningRecord(f"the last line was cut off{removed}", file=journal.path))
+    if options.asks_service and journal.n_torn:
+        journal.stream.truncate(os.path.getsize(journal.path) - journal.n_torn)
+    elif options.asks_service and not journal.is_ended:
+        journal.stream.write(b"\n")
     return journal
 
 
@@ -5477,7 +5462,7 @@ class JudgeOptions(Options):
         "--model",
     )
     dry_run: bool = option(False, "show calls, tokens and price; send nothing")
-    price: Sequence[float] | None = option(
+    price: Price | None = option(
         None, "dollars per million tokens, if unknown", nargs=2, type=parse_amount, metavar=("IN", "OUT")
     )
     max_usd: float | None = option(None, "stop before it costs more", metavar="DOLLARS")
@@ -11172,7 +11157,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.error("interrupted: the model's replies are kept; run the same command again to continue.")
         return EXIT_INTERRUPTED
     finally:
-        console.count_warnings()
+        if console.n_warnings:
+            console.error("1 warning" if console.n_warnings == 1 else f"{console.n_warnings} warnings")
     return EXIT_BAD_INPUT
 
 
@@ -11295,10 +11281,6 @@ class Console:
                 self.n_warnings += 1
                 message = f"warning: {message.describe()}"
             self.error(message)
-
-    def count_warnings(self) -> None:
-        if self.n_warnings:
-            self.error("1 warning" if self.n_warnings == 1 else f"{self.n_warnings} warnings")
 
 
 def print_on(stream: TextIO | None, text: str) -> str:
