@@ -172,7 +172,6 @@ RESULTS_SCHEMA = 3
 
 SPLITS = ("train", "dev", "test")  # listed first
 SPLIT_NAME = r"[A-Za-z0-9.-]+"  # has no "_", or files of its systems could be those of another split
-SPLIT_FORM = "letters, digits, . and -, but no _"
 SYSTEMS = ("simple", "strong")  # listed first; all others follow in alphabetical order
 UNJUDGED_SYSTEMS = ("simple",)  # judged only if --judge names them, or in a submission
 
@@ -3097,15 +3096,12 @@ def find_flags(answer: str, *allowed: str) -> list[str]:
 # ask_requests, then Runner (calls) and Journal.
 
 API_KEY = "GROQ_API_KEY"  # the name of the environment's variable, as the next one
-BASE_URL_VARIABLE = "GROQ_BASE_URL"
+BASE_URL = "GROQ_BASE_URL"
 GROQ_URL = "https://api.groq.com"
 GROQ_PREFIX = "/openai/v1"
-MIN_SECRET_CHARS = 12  # a shorter API key, as local servers take it, may be a word and is not redacted
 
 MAX_WORKERS = 128
 MAX_REPEATS = 20
-WORKERS_PER_CLIENT = 16  # httpx searches its whole connection pool for each call: small pools are fast
-FIRST_WINDOW = 4  # calls in flight until the service's limits are known
 MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or out of reach
 MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the complaint added
 MAX_FAILURES = 20  # lost calls or refusals (429) in a row, or answers if none has a usable reply
@@ -3122,9 +3118,6 @@ PASSING_STATUSES = (None, 200, 408, 409, 498, *range(500, 600))
 AWAY_STATUSES = (None, 498, 502, 503, 504)  # not reached or too late, no capacity, a server that starts
 
 
-Notify: TypeAlias = Callable[[str], None]
-
-
 class Assignment(NamedTuple):
     """What a command has a model do."""
 
@@ -3133,10 +3126,6 @@ class Assignment(NamedTuple):
     is_needed: bool = False  # whether nothing can be written without a model
     activity: str = "judging"  # what the model is asked for
     noun: str = "judgements"  # what it replies
-
-    @property
-    def is_empty(self) -> bool:
-        return next(iter(self.list_requests()), None) is None
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -3204,18 +3193,19 @@ def ask_model(assignment: Assignment, console: Console) -> Iterator[tuple[Outcom
 def ask_requests(assignment: Assignment, console: Console, resources: ExitStack) -> tuple[Outcomes, Session]:
     """Return the outcome of each request, all by one model: scores by two are not comparable."""
     options = assignment.options
-    if assignment.is_empty:  # All answers are blank, or nothing is judged.
+    if not any(assignment.list_requests()):  # All answers are blank, or nothing is judged.
         return {}, Session(choose_model(options) if options.asks_service else "")
-    service = open_service(options, console.note, resources) if options.asks_service else None
+    service = open_service(options, console, resources) if options.asks_service else None
     journal = open_journal(options, console, resources)
     model = choose_model(options, journal)
     if journal.replies and not options.judge_model and model != DEFAULT_JUDGE_MODEL:
         console.note(f"The {assignment.noun} are by {model}: the journal's replies are by it.")
     calls = plan_calls(assignment, model) if service or journal.replies else []
     todo = journal.list_todo(calls)
-    runner = Runner(journal, options, find_price(options, model))
+    price = options.price or MODELS.get(model, UNKNOWN_MODEL).usd_per_million
+    runner = Runner(journal, options, price)
     if service and todo:
-        check_before_calls(journal, model, runner.price, options, console)
+        check_before_calls(journal, model, price, options, console)
         runner.run(service, todo, assignment.activity.capitalize())
     reason = f"{assignment.activity} ended early" if service else "not in the journal"
     unasked = Failure(reason, asked=False)
@@ -3226,14 +3216,21 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
     where = "" if journal.endpoint.startswith(GROQ_URL) else f" (asked: {journal.endpoint})"
     unavailable = runner.unavailable and runner.unavailable + where
     if not judgements and (unavailable or not service):
-        return {}, explain_no_replies(assignment, unavailable, console)
+        if assignment.is_needed and unavailable:
+            raise JudgeUnavailable(unavailable)
+        if assignment.is_needed:
+            advice = "name it: judge=MODEL" if options.journal_only else f"set {API_KEY}, or see --dry-run"
+            raise UsageError(f"this needs a model: {advice}")
+        if not unavailable:
+            console.error(f"{API_KEY} is not set: answers are not judged.")
+        return {}, Session(activity=assignment.activity, unavailable=unavailable)
     n_unasked = sum(outcome is unasked for _, outcome in answered)
     session = Session(
         model=model,
         activity=assignment.activity,
         noun=assignment.noun,
         repeats=options.repeats,
-        price=runner.price,
+        price=price,
         n_replies=len(judgements),
         reply_models=count_models(judgements),
         left_out=sorted(set(flatten(row.reply.left_out for row in judgements if row.reply))),
@@ -3250,19 +3247,6 @@ def count_models(judgements: Iterable[Judgement]) -> dict[str, int]:
     """Return how many replies each model gave: a service may answer by another one than was asked."""
     replies = [judgement.reply for judgement in judgements if judgement.reply]
     return dict(sorted(Counter(reply.model or reply.requested for reply in replies).items()))
-
-
-def explain_no_replies(assignment: Assignment, unavailable: str, console: Console) -> Session:
-    """Return a session without a model. Raises UsageError or JudgeUnavailable if one is needed."""
-    if assignment.is_needed and unavailable:
-        raise JudgeUnavailable(unavailable)
-    if assignment.is_needed:
-        is_unnamed = assignment.options.journal_only
-        advice = "name it: judge=MODEL" if is_unnamed else f"set {API_KEY}, or see --dry-run"
-        raise UsageError(f"this needs a model: {advice}")
-    if not unavailable:
-        console.error(f"{API_KEY} is not set: answers are not judged.")
-    return Session(activity=assignment.activity, unavailable=unavailable)
 
 
 def choose_model(options: JudgeOptions, journal: Journal | None = None) -> str:
@@ -3291,10 +3275,6 @@ def plan_calls(assignment: Assignment, model: str) -> list[Call]:
         key = hash_json([build_body(model, request), request.repeat])
         calls.append(Call(request, model, key, options.max_tokens))
     return calls
-
-
-def find_price(options: JudgeOptions, model: str) -> Price | None:
-    return options.price or MODELS.get(model, UNKNOWN_MODEL).usd_per_million
 
 
 def compute_cost(price: Price | None, usage: Usage) -> float | None:
@@ -3327,7 +3307,7 @@ def print_plan(assignment: Assignment, console: Console, *, is_complete: bool = 
 
 def describe_plan(assignment: Assignment) -> str:
     """Return how many calls there are to make, their tokens and their price."""
-    if assignment.is_empty:
+    if not any(assignment.list_requests()):
         return "No model is asked."
     journal = read_journal(assignment.options)
     model = choose_model(assignment.options, journal)
@@ -3338,9 +3318,10 @@ def describe_plan(assignment: Assignment) -> str:
     usual = most = NO_USAGE
     for call in todo:
         completion = settings.usual_completion_tokens + call.prompt.more_tokens // 2
-        usual += Usage(math.ceil(count_chars(call.body) / CHARS_PER_TOKEN), completion)
-        most += limit_usage(call, call.body)
-    price = find_price(assignment.options, model)
+        body = call.body
+        usual += Usage(math.ceil(count_chars(body) / CHARS_PER_TOKEN), completion)
+        most += limit_usage(call, body)
+    price = assignment.options.price or settings.usd_per_million
     usual_usd = compute_cost(price, usual)
     most_usd = compute_cost(price, most)
     cost = "Cost: unknown for this model"
@@ -3376,7 +3357,6 @@ class ServiceError(Exception):
         status: int | None = None,
         headers: Headers = NOTHING,
         is_lost: bool = False,  # whether the call was sent, and its reply may have to be paid for
-        is_timeout: bool = False,
         advice: str = "",
     ) -> None:
         details: Fields = {}
@@ -3391,7 +3371,6 @@ class ServiceError(Exception):
         self.retry_after_s = parse_duration(headers.get("retry-after") or "")
         self.token_limit = read_token_limit(headers)
         self.is_lost = is_lost
-        self.is_timeout = is_timeout
 
 
 class Turn(NamedTuple):
@@ -3438,7 +3417,6 @@ class Runner:
         self.is_stopped = False  # no more calls are started
         self.is_closed = False  # no more outcomes are kept
         self.lost_in_a_row = 0
-        self.n_timeouts = 0
         self.has_response = False  # whether the service has ever sent one
         self.replied_s = time.monotonic()  # when the last reply came, or the run began
         self.refused_in_a_row = 0  # 429: of the calls that were in flight together one counts
@@ -3466,8 +3444,8 @@ class Runner:
                 self.changed.wait_for(lambda: self.n_active == 0, GRACE_S)
                 self.is_closed = True
                 self.seconds = time.monotonic() - started_s
-        failures = [(call, self.failures[call.key]) for call in calls if call.key in self.failures]
-        rejected = [call.request.name for call, failure in failures if failure.is_rejected]
+        failed = [call for call in calls if call.key in self.failures]
+        rejected = [call for call in failed if self.failures[call.key].is_rejected]
         if isinstance(self.error, JudgingStopped):
             self.stopped = str(self.error)
         elif isinstance(self.error, JudgeUnavailable):
@@ -3475,8 +3453,8 @@ class Runner:
         elif self.error:
             raise self.error
         elif rejected and not self.has_usable:
-            reasons = [failure.reason for _, failure in failures if failure.is_rejected]
-            self.unavailable = f"{reasons[-1]} ({shorten_names(rejected)})"
+            names = shorten_names([call.request.name for call in rejected])
+            self.unavailable = f"{self.failures[rejected[-1].key].reason} ({names})"
 
     def work(self, service: Service, advance: Callable[[], object]) -> None:
         try:
@@ -3590,7 +3568,6 @@ class Runner:
             self.replied_s = time.monotonic()
             self.has_response = True
             self.lost_in_a_row = 0
-            self.n_timeouts = 0
             self.refused_in_a_row = 0
             n_chars = count_chars(body)
             if 0 < 2 * CHARS_PER_TOKEN * usage.prompt < n_chars:
@@ -3638,7 +3615,6 @@ class Runner:
         with self.changed:
             self.has_response |= error.status is not None
             self.lost_in_a_row = self.lost_in_a_row + 1 if error.status is None else 0
-            self.n_timeouts += error.is_timeout
             if n_away:
                 self.check_patience(error, n_away)
         if error.status not in PASSING_STATUSES or n_errors >= MAX_ATTEMPTS:
@@ -3657,9 +3633,7 @@ class Runner:
         An address that has never sent a response ends the run as soon as a call has used its attempts.
         """
         self.limiter.window = 1
-        advice = "run again when it can"
-        if self.n_timeouts > 1 and self.options.workers > 1:
-            advice = "if it is slow, ask for fewer replies at a time with --workers"
+        advice = "run again when it can; if it is slow, ask for fewer replies at a time with --workers"
         is_lost = n_away >= MAX_ATTEMPTS or self.lost_in_a_row >= max(MAX_FAILURES, 2 * self.options.workers)
         if is_lost and not self.has_response:
             raise JudgingStopped(f"the service cannot be reached ({error}); {advice}")
@@ -3729,7 +3703,7 @@ class RateLimiter:
 
     def __init__(self, workers: int, now_s: float, delay_s: float = 0.0) -> None:
         self.workers = workers
-        self.window = min(FIRST_WINDOW, workers)
+        self.window = min(4, workers)  # calls in flight at most
         self.delay_s = delay_s
         self.next_s = now_s
         self.in_flight = 0
@@ -3850,7 +3824,7 @@ def read_token_limit(headers: Headers) -> RateLimit | None:
 
 def find_endpoint() -> str:
     """Return the address of Groq's API, or at GROQ_BASE_URL of another one like it or like OpenAI's."""
-    text = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/") or GROQ_URL
+    text = os.environ.get(BASE_URL, "").strip().rstrip("/") or GROQ_URL
     try:
         parts = urlsplit(text)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -3858,7 +3832,7 @@ def find_endpoint() -> str:
         is_address = False
     if not is_address or re.search("[@?#]", text):  # which is not shown: it may hold a password
         form = "http(s)://HOST/PATH, without a password or a query"
-        raise UsageError(f"{BASE_URL_VARIABLE}: it must be {form}")
+        raise UsageError(f"{BASE_URL}: it must be {form}")
     address = parts._replace(netloc=parts.netloc.lower()).geturl()
     is_whole = re.search(r"/v\d\w*(/openai)?$", parts.path)  # APIs end in /v1, /v4 or /v1beta/openai
     return address if is_whole else address + GROQ_PREFIX
@@ -3883,16 +3857,17 @@ INSTEAD = {"max_completion_tokens": "max_tokens", "json_schema": "json_object"} 
 class Service:
     """A client of the service. Its methods raise ServiceError, and no error of the groq package."""
 
-    def __init__(self, endpoint: str, api_key: str, clients: Iterator[Any], notify: Notify) -> None:
+    def __init__(self, endpoint: str, api_key: str, clients: Iterator[Any], console: Console) -> None:
         self.endpoint = endpoint
         self.api_key = api_key
         self.clients = clients  # to be used by turns
-        self.notify = notify
+        self.console = console
         self.left_out: list[str] = []  # of OPTIONAL_PARAMETERS, for the rest of the run
         self.lock = threading.Lock()  # guards it
 
     def redact(self, text: str) -> str:
-        return text if len(self.api_key) < MIN_SECRET_CHARS else text.replace(self.api_key, "***")
+        # A shorter key, as local servers take it, may be a word.
+        return text if len(self.api_key) < 12 else text.replace(self.api_key, "***")
 
     def complete(self, body: Body, prompt: Prompt) -> tuple[Reply, RateLimit | None]:
         """Make a call, again if the service refuses a parameter of it. Raises ServiceError."""
@@ -3934,8 +3909,8 @@ class Service:
             if refused in self.left_out:  # by another of the calls in flight
                 return
             self.left_out.append(refused)
-        other = INSTEAD.get(refused)
-        self.notify(f"The service refuses {refused}: {f'{other} is used' if other else 'it is left out'}.")
+        what = f"{INSTEAD[refused]} is used" if refused in INSTEAD else "it is left out"
+        self.console.note(f"The service refuses {refused}: {what}.")
 
     def post(self, content: Body) -> tuple[Reply, RateLimit | None]:
         """Make a call. Raises ServiceError, also for an error of the groq package or an unusable response."""
@@ -3948,9 +3923,9 @@ class Service:
             text = error.response.text.strip() or str(error)
             advice = ""
             if error.response.is_redirect:  # following it could take answers and the API key away
-                text = f"it redirects, which is not followed: correct {BASE_URL_VARIABLE}"
+                text = f"it redirects, which is not followed: correct {BASE_URL}"
             elif error.status_code == 404 and self.endpoint != GROQ_URL + GROQ_PREFIX:
-                advice = f" (is the address right? {BASE_URL_VARIABLE} may have to end in /v1)"
+                advice = f" (is the address right? {BASE_URL} may have to end in /v1)"
             headers = error.response.headers
             raise ServiceError(self.redact(text), error.status_code, headers, advice=advice) from None
         except (groq.APIError, httpx.HTTPError, UnicodeError) as error:  # the last: a model's name is no text
@@ -3959,8 +3934,7 @@ class Service:
             if "CERTIFICATE_VERIFY_FAILED" in text:
                 text += " (name the file of a certificate that you trust in SSL_CERT_FILE)"
             is_lost = not isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout))
-            is_timeout = isinstance(error, groq.APITimeoutError)
-            raise ServiceError(self.redact(text), is_lost=is_lost, is_timeout=is_timeout) from None
+            raise ServiceError(self.redact(text), is_lost=is_lost) from None
         text = self.redact(response.content.decode("utf-8", "replace"))
         try:
             return read_completion(json.loads(text), self.endpoint), read_token_limit(response.headers)
@@ -3972,7 +3946,7 @@ class Service:
             raise ServiceError(text, response.status_code, is_lost=True) from None
 
 
-def open_service(options: JudgeOptions, notify: Notify, resources: ExitStack) -> Service:
+def open_service(options: JudgeOptions, console: Console, resources: ExitStack) -> Service:
     """Return a service whose clients are open until `resources` are closed. Raises UsageError."""
     import groq
     import httpx
@@ -3985,7 +3959,8 @@ def open_service(options: JudgeOptions, notify: Notify, resources: ExitStack) ->
     clients = []
     try:
         certificates = httpx.create_ssl_context()  # for all: reading them takes long
-        for _ in range(0, options.workers, WORKERS_PER_CLIENT):
+        # httpx searches its whole connection pool for each call: pools for 16 workers are fast.
+        for _ in range(0, options.workers, 16):
             pool = groq.DefaultHttpxClient(limits=limits, verify=certificates, follow_redirects=False)
             client = groq.Groq(
                 api_key=api_key,
@@ -3997,9 +3972,9 @@ def open_service(options: JudgeOptions, notify: Notify, resources: ExitStack) ->
             clients.append(resources.enter_context(client))
     except (httpx.InvalidURL, ImportError, OSError, ValueError) as error:  # ImportError: a SOCKS proxy
         reason = error if isinstance(error, (ImportError, OSError)) else "this is no address"
-        names = f"{BASE_URL_VARIABLE}, SSL_CERT_FILE or a proxy of the environment"
+        names = f"{BASE_URL}, SSL_CERT_FILE or a proxy of the environment"
         raise UsageError(f"{names}: {reason}") from None
-    return Service(endpoint, api_key, itertools.cycle(clients), notify)
+    return Service(endpoint, api_key, itertools.cycle(clients), console)
 
 
 def read_completion(completion: Any, endpoint: str) -> Reply:
@@ -4076,32 +4051,26 @@ class Journal(msgspec.Struct):
         with suppress(FileNotFoundError), open(self.path, "rb") as stream:
             for line in stream:
                 self.is_ended = line.endswith(b"\n")
-                n_lines += bool(line.strip())
-                if not line.strip() or self.read_line(line):
+                if not line.strip():
                     continue
-                if line.startswith(LINE_START[: len(line)]) and not self.is_ended:
-                    self.n_torn = len(line)
+                n_lines += 1
+                reply = Reply()
+                if b"\0" not in line:  # UTF-16, as an editor may have saved it
+                    with suppress(*JSON_ERRORS):
+                        reply = decode_json(Reply, line)
+                if not (reply.key and reply.content):
+                    is_torn = line.startswith(LINE_START[: len(line)]) and not self.is_ended
+                    self.n_torn = len(line) if is_torn else 0
+                    self.n_unreadable += not is_torn
+                elif self.asks_service and reply.endpoint not in ("", self.endpoint):
+                    self.n_elsewhere += 1
                 else:
-                    self.n_unreadable += 1
+                    self.replies.setdefault(reply.key, []).append(reply)
+                    self.models.update(filter(None, [reply.requested or reply.model]))
         if 2 * self.n_unreadable > n_lines:
+            text = f"{self.n_unreadable} of {n_lines} lines cannot be read"
             advice = "restore the file, or move it away to ask everything again"
-            text = f"{self.n_unreadable} of {n_lines} lines cannot be read: {advice}"
-            raise UsageError(f"{self.path}: {text}")
-
-    def read_line(self, line: bytes) -> bool:
-        """Store the reply in a line. Return whether there is one."""
-        try:
-            reply = decode_json(Reply, line)
-        except JSON_ERRORS:
-            return False
-        if b"\0" in line or not (reply.key and reply.content):  # \0: UTF-16, as an editor may have saved it
-            return False
-        if self.asks_service and reply.endpoint not in ("", self.endpoint):  # version 2 did not keep it
-            self.n_elsewhere += 1
-        else:
-            self.replies.setdefault(reply.key, []).append(reply)
-            self.models.update(filter(None, [reply.requested or reply.model]))
-        return True
+            raise UsageError(f"{self.path}: {text}: {advice}")
 
     def append(self, reply: Reply, call: Call) -> None:
         """Add a reply and pass it to the operating system. Raises OSError."""
@@ -4139,7 +4108,7 @@ def open_journal(options: JudgeOptions, console: Console, resources: ExitStack) 
     if options.asks_service:
         check_regular(journal.path)
         Path(journal.path).parent.mkdir(parents=True, exist_ok=True)
-        journal.stream = resources.enter_context(open(journal.path, "a+b", buffering=0))
+        journal.stream = resources.enter_context(open(journal.path, "a+b", buffering=0))  # noqa: SIM115
         try:
             lock_file(journal.stream)
         except (BlockingIOError, PermissionError):
@@ -5721,7 +5690,7 @@ def advise_on_split(name: str, commands: Iterable[str] = ()) -> str:
     splits = find_splits()
     advice = suggest(name, [*commands, *splits])
     if not advice and not re.fullmatch(SPLIT_NAME, name):
-        advice = f": expected {SPLIT_FORM}"
+        advice = ": expected letters, digits, . and -, but no _"
     found = ", ".join(splits) or f"none in {os.getcwd()}"
     return f"{advice}; splits with questions: {found}"
 
@@ -11176,19 +11145,7 @@ def parse_command(arguments: Sequence[str]) -> tuple[Run, Options]:
         advice = advise_on_split(name, filter(None, COMMANDS))
         raise UsageError(f"unknown command or split {name or repr('')}{advice}")
     run, options_type = COMMANDS[name]
-    parser = Parser(
-        f"evaluation.py {name}".rstrip(),
-        usage=f"evaluation.py {name or '[SPLIT]'} ... [options]",
-        description=run.__doc__,
-        epilog=options_type.epilog,
-        formatter_class=partial(
-            argparse.RawDescriptionHelpFormatter, max_help_position=30, width=CONSOLE_WIDTH
-        ),
-        fromfile_prefix_chars="@",
-        allow_abbrev=False,
-    )
-    parser.add_argument("-V", "--version", action="version", version=f"evaluation.py {VERSION}")
-    flags = add_options(parser, options_type)
+    parser = Parser(name, run.__doc__, options_type)
     try:
         options, unknown = parser.parse_known_args(arguments, options_type())
     except (ValueError, RecursionError) as error:  # an open quote, no UTF-8, or a file that names itself
@@ -11196,47 +11153,50 @@ def parse_command(arguments: Sequence[str]) -> tuple[Run, Options]:
         reason = "it names itself" if isinstance(error, RecursionError) else error
         raise UsageError(f"{', '.join(names)}: cannot be read: {reason}") from None
     if unknown:
-        name, _, _ = unknown[0].partition("=")
-        advice = ": use --rpm N" if name == "--delay" else suggest(name, flags)
+        flag, _, _ = unknown[0].partition("=")
+        advice = ": use --rpm N" if flag == "--delay" else suggest(flag, parser.flags)
         raise UsageError(f"unrecognized arguments: {shlex.join(unknown)}{advice}")
-    check_needs(options)
+    if isinstance(options, AnswerOptions):
+        is_asked_for = options.protocol != "verdict" or (options.judge_model and not options.criteria)
+        if is_asked_for and not {"llm_judge", "hybrid"}.intersection(options.methods):
+            raise UsageError("--model, --protocol: they need --method llm_judge")
+    if isinstance(options, InputOptions) and not is_split(options.split):
+        raise UsageError(f"no questions of {options.split}{advise_on_split(options.split)}")
     return run, options
 
 
 class Parser(argparse.ArgumentParser):
+    """Reads the options that a class declares: its own, then those of each class above it."""
+
+    def __init__(self, command: str, description: str | None, options_type: type[Options]) -> None:
+        super().__init__(
+            f"evaluation.py {command}".rstrip(),
+            usage=f"evaluation.py {command or '[SPLIT]'} ... [options]",
+            description=description,
+            epilog=options_type.epilog,
+            formatter_class=partial(
+                argparse.RawDescriptionHelpFormatter, max_help_position=30, width=CONSOLE_WIDTH
+            ),
+            fromfile_prefix_chars="@",
+            allow_abbrev=False,
+        )
+        self.add_argument("-V", "--version", action="version", version=f"evaluation.py {VERSION}")
+        self.flags = ["--help", "--version"]
+        for owner in options_type.__mro__[:-1]:
+            title = getattr(owner, "group", "")
+            group = self.add_argument_group(title) if title else self
+            for name, declared in vars(owner).items():
+                if isinstance(declared, Option) and getattr(options_type, name) is declared:
+                    flag = declared.flag or f"--{name.replace('_', '-')}"
+                    target: dict[str, Any] = {"dest": name} if flag.startswith("-") else {}
+                    group.add_argument(flag, **target, **declared.settings)
+                    self.flags.append(flag)
+
     def error(self, message: str) -> NoReturn:  # shown as all others of this program
         raise UsageError(message)
 
     def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
         return shlex.split(arg_line, comments=True)
-
-
-def add_options(parser: Parser, options_type: type[Options]) -> list[str]:
-    """Add the options that a class declares: its own, then those of each class above it. Return the flags."""
-    flags = ["--help", "--version"]
-    for owner in options_type.__mro__[:-1]:
-        title = getattr(owner, "group", "")
-        group = parser.add_argument_group(title) if title else parser
-        for name, declared in vars(owner).items():
-            if isinstance(declared, Option) and getattr(options_type, name) is declared:
-                flag = declared.flag or f"--{name.replace('_', '-')}"
-                target: dict[str, Any] = {"dest": name} if flag.startswith("-") else {}
-                group.add_argument(flag, **target, **declared.settings)
-                flags.append(flag)
-    return flags
-
-
-def check_needs(options: Options) -> None:
-    """Raise UsageError for a judge where nothing is judged, and for a split that is none."""
-    problem = ""
-    if isinstance(options, AnswerOptions):
-        is_asked_for = options.protocol != "verdict" or (options.judge_model and not options.criteria)
-        if is_asked_for and not {"llm_judge", "hybrid"}.intersection(options.methods):
-            problem = "--model, --protocol: they need --method llm_judge"
-    if isinstance(options, InputOptions) and not is_split(options.split):
-        problem = f"no questions of {options.split}{advise_on_split(options.split)}"
-    if problem:
-        raise UsageError(problem)
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
