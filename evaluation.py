@@ -3393,12 +3393,21 @@ class Runner:
         self.options = options
         self.price = price
         self.max_usd = math.inf if options.max_usd is None else options.max_usd
-        self.has_usable = any(journal.judgements.values())  # whether any reply is
+        self.changed = threading.Condition()
+        self.next_turn = threading.Lock()  # held by the one worker that waits for the rate limiter
+        self.todo: Iterator[Call] = iter(())
+        self.n_active = 0  # workers that have not ended
+        self.is_stopped = False  # no more calls are started
+        self.is_closed = False  # no more outcomes are kept
+        # How it ended, and what came of the calls.
+        self.error: Exception | None = None
+        self.unavailable = ""
+        self.stopped = ""
         self.failures: dict[str, Failure] = {}  # by key
         self.failed: dict[tuple[str, int], str] = {}  # answer -> whose it is, or its question
         self.shortened: list[str] = []
-        self.unavailable = ""
-        self.stopped = ""
+        self.has_usable = any(journal.judgements.values())  # whether any reply is
+        # What the calls have taken.
         self.n_calls = 0
         self.n_retries = 0
         self.n_refusals = 0  # 429
@@ -3407,21 +3416,14 @@ class Runner:
         self.spent_usd = 0.0  # 0 for a model of unknown price
         self.reserved_usd = 0.0  # for the calls in flight
         self.seconds = 0.0
-        pause_s = 60 / options.rpm if options.rpm else 0.0
-        self.limiter = RateLimiter(options.workers, time.monotonic(), pause_s)
-        self.next_turn = threading.Lock()  # held by the one worker that waits for the rate limiter
-        self.changed = threading.Condition()
-        self.todo: Iterator[Call] = iter(())
-        self.n_active = 0  # workers that have not ended
-        self.error: Exception | None = None
-        self.is_stopped = False  # no more calls are started
-        self.is_closed = False  # no more outcomes are kept
-        self.lost_in_a_row = 0
-        self.has_response = False  # whether the service has ever sent one
+        # What is known of the service.
+        self.limiter = RateLimiter(options.workers, time.monotonic(), 60 / options.rpm if options.rpm else 0)
+        self.tokens_per_char = 1 / CHARS_PER_TOKEN
+        self.has_response = False  # whether it has ever sent one
         self.replied_s = time.monotonic()  # when the last reply came, or the run began
+        self.lost_in_a_row = 0
         self.refused_in_a_row = 0  # 429: of the calls that were in flight together one counts
         self.refused_at_s = -math.inf
-        self.tokens_per_char = 1 / CHARS_PER_TOKEN
 
     def run(self, service: Service, calls: Sequence[Call], title: str) -> None:
         """Ask everything. If the rest cannot be judged, or at Ctrl-C, calls in flight get GRACE_S to end."""
@@ -3644,13 +3646,13 @@ class Runner:
     def handle_refusal(self, error: ServiceError, started_s: float) -> bool:
         """Make all calls wait. Return False if the request exceeds the limit. Raises JudgingStopped."""
         refusal = read_refusal(error)
-        kind = f"the limit {refusal.kind}".rstrip()
-        limit = f"{kind} {refusal.limit:g}" if refusal.limit else "a limit"
+        limit = f"{refusal.kind} {refusal.limit:g}".strip()
+        what = f"the limit {limit}" if refusal.limit else "a limit"
         with self.changed:
             self.n_refusals += 1
             if refusal.requested > refusal.limit > 0:
                 return False
-            check_wait(refusal.wait_s, f"{limit} is reached; ")
+            check_wait(refusal.wait_s, f"{what} is reached; ")
             is_first = started_s >= self.refused_at_s  # of the calls that were in flight together
             self.refused_in_a_row += is_first
             if self.refused_in_a_row >= MAX_FAILURES:
@@ -3696,14 +3698,14 @@ class TokenBucket(msgspec.Struct):
 class RateLimiter:
     """Says when the next call may start. It reads no clock: callers pass the time.
 
-    Until a limit is known few calls are in flight. The minute's tokens are learned from any headers, the
+    Until a limit is known four calls are in flight. The minute's tokens are learned from any headers, the
     minute's requests from the first 429. After a 429 all calls wait. If it names a limit that is not used up,
     that is enforced over less than a minute: the pace slows down at once and speeds up slowly.
     """
 
     def __init__(self, workers: int, now_s: float, delay_s: float = 0.0) -> None:
         self.workers = workers
-        self.window = min(4, workers)  # calls in flight at most
+        self.window = min(4, workers)
         self.delay_s = delay_s
         self.next_s = now_s
         self.in_flight = 0
@@ -3926,8 +3928,8 @@ class Service:
                 text = f"it redirects, which is not followed: correct {BASE_URL}"
             elif error.status_code == 404 and self.endpoint != GROQ_URL + GROQ_PREFIX:
                 advice = f" (is the address right? {BASE_URL} may have to end in /v1)"
-            headers = error.response.headers
-            raise ServiceError(self.redact(text), error.status_code, headers, advice=advice) from None
+            text = self.redact(text)
+            raise ServiceError(text, error.status_code, error.response.headers, advice=advice) from None
         except (groq.APIError, httpx.HTTPError, UnicodeError) as error:  # the last: a model's name is no text
             cause = error.__cause__
             text = f"{error} {cause or ''}".strip()
@@ -4008,8 +4010,6 @@ def read_completion(completion: Any, endpoint: str) -> Reply:
 
 # -- The journal: nothing is paid for twice
 
-LINE_START = b'{"key": "'  # of each line that is written
-
 
 class Journal(msgspec.Struct):
     """The replies of one run."""
@@ -4054,12 +4054,12 @@ class Journal(msgspec.Struct):
                 if not line.strip():
                     continue
                 n_lines += 1
-                reply = Reply()
+                reply = None
                 if b"\0" not in line:  # UTF-16, as an editor may have saved it
                     with suppress(*JSON_ERRORS):
                         reply = decode_json(Reply, line)
-                if not (reply.key and reply.content):
-                    is_torn = line.startswith(LINE_START[: len(line)]) and not self.is_ended
+                if reply is None or not (reply.key and reply.content):
+                    is_torn = line.startswith(b'{"key": "'[: len(line)]) and not self.is_ended
                     self.n_torn = len(line) if is_torn else 0
                     self.n_unreadable += not is_torn
                 elif self.asks_service and reply.endpoint not in ("", self.endpoint):
