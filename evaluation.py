@@ -3215,7 +3215,7 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
     judgements = [outcome for _, outcome in answered if isinstance(outcome, Judgement)]
     where = "" if journal.endpoint.startswith(GROQ_URL) else f" (asked: {journal.endpoint})"
     unavailable = runner.unavailable and runner.unavailable + where
-    if not judgements and (unavailable or not service):
+    if not judgements and (unavailable or not service):  # Then this is graded as if there were no judge.
         if assignment.is_needed and unavailable:
             raise JudgeUnavailable(unavailable)
         if assignment.is_needed:
@@ -3833,8 +3833,7 @@ def find_endpoint() -> str:
     except ValueError:
         is_address = False
     if not is_address or re.search("[@?#]", text):  # which is not shown: it may hold a password
-        form = "http(s)://HOST/PATH, without a password or a query"
-        raise UsageError(f"{BASE_URL}: it must be {form}")
+        raise UsageError(f"{BASE_URL}: it must be http(s)://HOST/PATH, without a password or a query")
     address = parts._replace(netloc=parts.netloc.lower()).geturl()
     is_whole = re.search(r"/v\d\w*(/openai)?$", parts.path)  # APIs end in /v1, /v4 or /v1beta/openai
     return address if is_whole else address + GROQ_PREFIX
@@ -3974,8 +3973,7 @@ def open_service(options: JudgeOptions, console: Console, resources: ExitStack) 
             clients.append(resources.enter_context(client))
     except (httpx.InvalidURL, ImportError, OSError, ValueError) as error:  # ImportError: a SOCKS proxy
         reason = error if isinstance(error, (ImportError, OSError)) else "this is no address"
-        names = f"{BASE_URL}, SSL_CERT_FILE or a proxy of the environment"
-        raise UsageError(f"{names}: {reason}") from None
+        raise UsageError(f"{BASE_URL}, SSL_CERT_FILE or a proxy of the environment: {reason}") from None
     return Service(endpoint, api_key, itertools.cycle(clients), console)
 
 
