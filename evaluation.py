@@ -175,7 +175,6 @@ RESULTS_SCHEMA = 3
 
 SPLITS = ("train", "dev", "test")  # listed first
 SPLIT_NAME = r"[A-Za-z0-9.-]+"  # has no "_", or files of its systems could be those of another split
-SPLIT_FORM = "letters, digits, . and -, but no _"
 SYSTEMS = ("simple", "strong")  # listed first; all others follow in alphabetical order
 UNJUDGED_SYSTEMS = ("simple",)  # judged only if --judge names them, or in a submission
 
@@ -225,11 +224,7 @@ EXIT_INCOMPLETE = 3
 EXIT_INTERRUPTED = 130
 
 
-class Price(NamedTuple):
-    """US dollars per million tokens."""
-
-    prompt: float
-    completion: float
+Price: TypeAlias = tuple[float, float]  # US dollars per million tokens of prompts, and of completions
 
 
 class Model(NamedTuple):
@@ -247,9 +242,9 @@ UNKNOWN_MODEL = Model(max_completion_tokens=600, usual_completion_tokens=200)  #
 GPT_OSS = UNKNOWN_MODEL._replace(strict_schema=True, reasoning_effort="low", tokens_per_minute=8_000)
 MODELS: Mapping[str, Model] = {
     # Shut down for most accounts on 2026-08-16.
-    "llama-3.1-8b-instant": Model(usd_per_million=Price(0.05, 0.08)),
-    "openai/gpt-oss-20b": GPT_OSS._replace(usd_per_million=Price(0.075, 0.30)),
-    "openai/gpt-oss-120b": GPT_OSS._replace(usd_per_million=Price(0.15, 0.60)),
+    "llama-3.1-8b-instant": Model(usd_per_million=(0.05, 0.08)),
+    "openai/gpt-oss-20b": GPT_OSS._replace(usd_per_million=(0.075, 0.30)),
+    "openai/gpt-oss-120b": GPT_OSS._replace(usd_per_million=(0.15, 0.60)),
     "local": Model(strict_schema=True, max_completion_tokens=200),  # llama.cpp's server takes a schema
 }
 DEFAULT_JUDGE_MODEL = "openai/gpt-oss-20b"
@@ -278,10 +273,10 @@ class InputError(Exception):
     def __init__(self, records: Iterable[Problem]) -> None:
         self.records = list(records)
         self.problems = [problem.describe() for problem in self.records]
-        super().__init__("\n".join(self.problems))
+        super().__init__(self.records)  # as pickle passes them again
 
-    def __reduce__(self) -> tuple[type[InputError], tuple[Problems]]:
-        return type(self), (self.records,)  # for pickle, which would pass the text as the records
+    def __str__(self) -> str:
+        return "\n".join(self.problems)
 
 
 def raise_problems(problems: Problems) -> None:
@@ -3107,15 +3102,12 @@ def find_flags(answer: str, *allowed: str) -> list[str]:
 # ask_requests, then Runner (calls) and Journal.
 
 API_KEY = "GROQ_API_KEY"  # the name of the environment's variable, as the next one
-BASE_URL_VARIABLE = "GROQ_BASE_URL"
+BASE_URL = "GROQ_BASE_URL"
 GROQ_URL = "https://api.groq.com"
 GROQ_PREFIX = "/openai/v1"
-MIN_SECRET_CHARS = 12  # a shorter API key, as local servers take it, may be a word and is not redacted
 
 MAX_WORKERS = 128
 MAX_REPEATS = 20
-WORKERS_PER_CLIENT = 16  # httpx searches its whole connection pool for each call: small pools are fast
-FIRST_WINDOW = 4  # calls in flight until the service's limits are known
 MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or out of reach
 MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the complaint added
 MAX_FAILURES = 20  # lost calls or refusals (429) in a row, or answers if none has a usable reply
@@ -3125,17 +3117,11 @@ TIMEOUT_S = 300.0  # without a byte of a reply; a local model on a processor is 
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
 BACKOFF_S = 0.5  # after the first error; twice as long after each other one
 MAX_WAIT_S = 90.0  # a longer one is for a limit of the day: judging ends
-SLOWER, FASTER, MIN_PACE = 0.9, 0.005, 0.5  # the pace after a refusal, after each reply, and at least
 CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
 
-WITHDRAWN_CODES = ("model_not_found", "model_decommissioned")
-ENDING_STATUSES = (401, 402)  # the API key or the account: nothing can be judged
 REJECTING_STATUSES = (None, 200, *range(300, 400), 403, 404, 405)  # a wrong address, a firewall, another API
 PASSING_STATUSES = (None, 200, 408, 409, 498, *range(500, 600))
 AWAY_STATUSES = (None, 498, 502, 503, 504)  # not reached or too late, no capacity, a server that starts
-
-
-Notify: TypeAlias = Callable[[str], None]
 
 
 class Assignment(NamedTuple):
@@ -3147,22 +3133,6 @@ class Assignment(NamedTuple):
     activity: str = "judging"  # what the model is asked for
     noun: str = "judgements"  # what it replies
 
-    @property
-    def is_empty(self) -> bool:
-        return next(iter(self.list_requests()), None) is None
-
-
-class Use(msgspec.Struct):
-    """What the calls of a run have taken."""
-
-    calls: int = 0
-    retries: int = 0
-    refusals: int = 0  # 429
-    usage: Usage = NO_USAGE
-    cost_usd: float = 0.0  # 0 for a model of unknown price
-    is_estimated: bool = False  # as the service has not counted the tokens of some calls
-    seconds: float = 0.0
-
 
 class Session(msgspec.Struct, frozen=True):
     """Which model a run has asked, what that took, and how it ended. Without a model nothing is judged."""
@@ -3172,12 +3142,11 @@ class Session(msgspec.Struct, frozen=True):
     noun: str = "judgements"
     repeats: int = 1
     price: Price | None = None
-    where: str = ""  # " (asked: URL)" if that is another service than Groq's
     n_replies: int = 0  # that can be used, of this run and from the journal
     reply_models: Mapping[str, int] = {}  # that gave these replies, as the service says
     left_out: Sequence[str] = ()  # parameters that the service did not take for some of the replies
     shortened: Sequence[str] = ()  # answers whose prompts the service does not seem to have read whole
-    use: Use = msgspec.field(default_factory=Use)
+    use: str = ""  # what the calls have taken
     # Why not everything is answered: at most one of the three.
     unavailable: str = ""  # nothing could be asked
     stopped: str = ""  # asking ended early
@@ -3187,9 +3156,6 @@ class Session(msgspec.Struct, frozen=True):
     def is_complete(self) -> bool:
         return not (self.stopped or self.unavailable or self.n_unasked)
 
-    def find_origin(self, criterion: Criterion) -> Origin:
-        return Origin(self.model, criterion.prompt_hash, self.repeats)
-
     def describe_left_out(self) -> dict[str, Sequence[str]]:
         """Return a field of a results file; none if the service took all parameters."""
         return {"parameters_left_out": self.left_out} if self.left_out else {}
@@ -3197,15 +3163,9 @@ class Session(msgspec.Struct, frozen=True):
     def report_use(self) -> list[str]:
         title = "Judge" if self.activity == "judging" else "Model"
         replies = f"{title}: {self.model}, {self.n_replies} {self.noun}"
-        use = self.use
-        if not use.calls:
-            return [f"{replies} from the journal"] if self.n_replies else []
-        cost_usd = compute_cost(self.price, use.usage)
-        price = "price unknown" if cost_usd is None else f"${cost_usd:.4f}"
-        calls = f"{use.calls} calls, {use.retries} retries, {use.refusals} rate limits (429)"
-        tokens = f"{use.usage.prompt} tokens in, {use.usage.completion} out"
-        estimated = " (estimated)" if use.is_estimated else ""
-        return [f"{replies}; {calls}, {tokens}, {price}{estimated}, {use.seconds:.1f} s"]
+        if self.use:
+            return [f"{replies}; {self.use}"]
+        return [f"{replies} from the journal"] if self.n_replies else []
 
     def report_end(self) -> list[Message]:
         lines: list[Message] = []
@@ -3217,12 +3177,11 @@ class Session(msgspec.Struct, frozen=True):
             counts = ", ".join(f"{model} ({count})" for model, count in self.reply_models.items())
             lines.append(WarningRecord(f"the {self.noun} are by several models: {counts}"))
         if self.unavailable:
-            lines.append(f"error: {self.activity} ended: {self.unavailable}{self.where}")
+            lines.append(f"error: {self.activity} ended: {self.unavailable}")
         elif self.stopped:
-            lines.append(f"error: {self.activity} ended early: {self.stopped}{self.where}")
+            lines.append(f"error: {self.activity} ended early: {self.stopped}")
         elif self.n_unasked:
-            n_all = self.n_replies + self.n_unasked
-            missing = f"{self.n_unasked} of {n_all} {self.noun}"
+            missing = f"{self.n_unasked} of {self.n_replies + self.n_unasked} {self.noun}"
             lines.append(WarningRecord(f"set {API_KEY} for the remaining {missing}"))
         return lines
 
@@ -3240,31 +3199,37 @@ def ask_model(assignment: Assignment, console: Console) -> Iterator[tuple[Outcom
 def ask_requests(assignment: Assignment, console: Console, resources: ExitStack) -> tuple[Outcomes, Session]:
     """Return the outcome of each request, all by one model: scores by two are not comparable."""
     options = assignment.options
-    if assignment.is_empty:  # All answers are blank, or nothing is judged.
+    if not any(assignment.list_requests()):  # All answers are blank, or nothing is judged.
         return {}, Session(choose_model(options) if options.asks_service else "")
-    service = open_service(options, console.note, resources) if options.asks_service else None
+    service = open_service(options, console, resources) if options.asks_service else None
     journal = open_journal(options, console, resources)
-    if not (service or journal.replies):
-        return {}, explain_no_replies(assignment, "", "", console)
     model = choose_model(options, journal)
     if journal.replies and not options.judge_model and model != DEFAULT_JUDGE_MODEL:
         console.note(f"The {assignment.noun} are by {model}: the journal's replies are by it.")
-    calls = plan_calls(assignment, model)
-    price = find_price(options, model)
-    where = "" if journal.endpoint.startswith(GROQ_URL) else f" (asked: {journal.endpoint})"
-    runner = Runner(journal, options, price, has_usable=any(map(journal.find, calls)))
+    calls = plan_calls(assignment, model) if service or journal.replies else []
     todo = journal.list_todo(calls)
+    price = options.price or MODELS.get(model, UNKNOWN_MODEL).usd_per_million
+    runner = Runner(journal, options, price)
     if service and todo:
         check_before_calls(journal, model, price, options, console)
         runner.run(service, todo, assignment.activity.capitalize())
-    reason = f"{assignment.activity} ended early" if options.asks_service else "not in the journal"
+    reason = f"{assignment.activity} ended early" if service else "not in the journal"
     unasked = Failure(reason, asked=False)
     answered: list[tuple[Request, Outcome]] = []
     for call in calls:
         answered.append((call.request, journal.find(call) or runner.failures.get(call.key, unasked)))
     judgements = [outcome for _, outcome in answered if isinstance(outcome, Judgement)]
-    if not judgements and (runner.unavailable or not options.asks_service):
-        return {}, explain_no_replies(assignment, runner.unavailable, where, console)
+    where = "" if journal.endpoint.startswith(GROQ_URL) else f" (asked: {journal.endpoint})"
+    unavailable = runner.unavailable and runner.unavailable + where
+    if not judgements and (unavailable or not service):  # Then this is graded as if there were no judge.
+        if assignment.is_needed and unavailable:
+            raise JudgeUnavailable(unavailable)
+        if assignment.is_needed:
+            advice = "name it: judge=MODEL" if options.journal_only else f"set {API_KEY}, or see --dry-run"
+            raise UsageError(f"this needs a model: {advice}")
+        if not unavailable:
+            console.error(f"{API_KEY} is not set: answers are not judged.")
+        return {}, Session(activity=assignment.activity, unavailable=unavailable)
     n_unasked = sum(outcome is unasked for _, outcome in answered)
     session = Session(
         model=model,
@@ -3272,15 +3237,14 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
         noun=assignment.noun,
         repeats=options.repeats,
         price=price,
-        where=where,
         n_replies=len(judgements),
         reply_models=count_models(judgements),
         left_out=sorted(set(flatten(row.reply.left_out for row in judgements if row.reply))),
         shortened=runner.shortened,
-        use=runner.use,
-        unavailable=runner.unavailable,
-        stopped=runner.stopped,
-        n_unasked=0 if options.asks_service else n_unasked,
+        use=runner.describe_use(),
+        unavailable=unavailable,
+        stopped=runner.stopped and runner.stopped + where,
+        n_unasked=0 if service else n_unasked,
     )
     return collect_outcomes(answered), session
 
@@ -3289,19 +3253,6 @@ def count_models(judgements: Iterable[Judgement]) -> dict[str, int]:
     """Return how many replies each model gave: a service may answer by another one than was asked."""
     replies = [judgement.reply for judgement in judgements if judgement.reply]
     return dict(sorted(Counter(reply.model or reply.requested for reply in replies).items()))
-
-
-def explain_no_replies(assignment: Assignment, unavailable: str, where: str, console: Console) -> Session:
-    """Return a session without a model. Raises UsageError or JudgeUnavailable if one is needed."""
-    if assignment.is_needed and unavailable:
-        raise JudgeUnavailable(unavailable + where)
-    if assignment.is_needed:
-        is_unnamed = assignment.options.journal_only
-        advice = "name it: judge=MODEL" if is_unnamed else f"set {API_KEY}, or see --dry-run"
-        raise UsageError(f"this needs a model: {advice}")
-    if not unavailable:
-        console.error(f"{API_KEY} is not set: answers are not judged.")
-    return Session(activity=assignment.activity, where=where, unavailable=unavailable)
 
 
 def choose_model(options: JudgeOptions, journal: Journal | None = None) -> str:
@@ -3332,16 +3283,13 @@ def plan_calls(assignment: Assignment, model: str) -> list[Call]:
     return calls
 
 
-def find_price(options: JudgeOptions, model: str) -> Price | None:
-    return Price(*options.price) if options.price else MODELS.get(model, UNKNOWN_MODEL).usd_per_million
-
-
 def compute_cost(price: Price | None, usage: Usage) -> float | None:
     """Return US dollars; None for an unknown price."""
     if price is None:
         return None
+    prompt_usd, completion_usd = price
     prompt = usage.prompt - usage.cached / 2  # cached tokens cost half
-    return (prompt * price.prompt + usage.completion * price.completion) / 1e6
+    return (prompt * prompt_usd + usage.completion * completion_usd) / 1e6
 
 
 def check_before_calls(
@@ -3365,7 +3313,7 @@ def print_plan(assignment: Assignment, console: Console, *, is_complete: bool = 
 
 def describe_plan(assignment: Assignment) -> str:
     """Return how many calls there are to make, their tokens and their price."""
-    if assignment.is_empty:
+    if not any(assignment.list_requests()):
         return "No model is asked."
     journal = read_journal(assignment.options)
     model = choose_model(assignment.options, journal)
@@ -3376,9 +3324,10 @@ def describe_plan(assignment: Assignment) -> str:
     usual = most = NO_USAGE
     for call in todo:
         completion = settings.usual_completion_tokens + call.prompt.more_tokens // 2
-        usual += Usage(math.ceil(count_chars(call.body) / CHARS_PER_TOKEN), completion)
-        most += limit_usage(call, call.body)
-    price = find_price(assignment.options, model)
+        body = call.body
+        usual += Usage(math.ceil(count_chars(body) / CHARS_PER_TOKEN), completion)
+        most += limit_usage(call, body)
+    price = assignment.options.price or settings.usd_per_million
     usual_usd = compute_cost(price, usual)
     most_usd = compute_cost(price, most)
     cost = "Cost: unknown for this model"
@@ -3414,32 +3363,27 @@ class ServiceError(Exception):
         status: int | None = None,
         headers: Headers = NOTHING,
         is_lost: bool = False,  # whether the call was sent, and its reply may have to be paid for
-        is_timeout: bool = False,
         advice: str = "",
     ) -> None:
-        details: Fields = {}  # that are in the response, by OpenAI's names
+        details: Fields = {}
         with suppress(ValueError, RecursionError):
             details = only_dict(only_dict(json.loads(text)).get("error"))
-        texts = {name: value for name, value in details.items() if isinstance(value, str)}
-        self.message = texts.get("message") or text
+        # What the response says of the error, by OpenAI's names: code, param, message.
+        self.details = {name: value for name, value in details.items() if isinstance(value, str)}
+        self.message = self.details.get("message") or text
         shown = cut_text(self.message) + advice
         super().__init__(shown if status is None else f"HTTP {status}: {shown}")
         self.status = status
-        self.code = texts.get("code", "")
-        self.parameter = texts.get("param", "")  # of the request, that is wrong
-        self.failed_generation = texts.get("failed_generation", "")  # what JSON mode gave up on
         self.retry_after_s = parse_duration(headers.get("retry-after") or "")
         self.token_limit = read_token_limit(headers)
         self.is_lost = is_lost
-        self.is_timeout = is_timeout
 
 
-class Turn(msgspec.Struct, eq=False):
-    """A call in flight: what is set aside for it, and when it has ended, what it took."""
+class Turn(NamedTuple):
+    """The start of a call, and what is set aside for it: the most that it may take."""
 
-    reserved: int  # of the minute's tokens
     usage: Usage
-    cost_usd: float  # at first the most that it may cost
+    cost_usd: float
     started_s: float
 
 
@@ -3447,69 +3391,59 @@ class Runner:
     """Makes calls with several workers, and tries again what may succeed.
 
     All that the workers share is here, guarded by `changed`: what is left to ask, the rate limiter, the
-    journal, and what came of the calls (`failures`, `use`, and how they ended).
+    journal, and what came of the calls (`failures`, what they have taken, and how they ended).
     """
 
-    def __init__(
-        self, journal: Journal, options: JudgeOptions, price: Price | None, *, has_usable: bool
-    ) -> None:
+    def __init__(self, journal: Journal, options: JudgeOptions, price: Price | None) -> None:
         self.journal = journal
         self.options = options
         self.price = price
-        self.has_usable = has_usable  # whether any reply is
-        self.failures: dict[str, Failure] = {}  # by key
-        self.use = Use()
-        self.shortened: list[str] = []
-        self.unavailable = ""
-        self.stopped = ""
-        pause_s = 60 / options.rpm if options.rpm else 0.0
-        self.limiter = RateLimiter(options.workers, time.monotonic(), pause_s)
-        self.next_turn = threading.Lock()  # held by the one worker that waits for the rate limiter
+        self.max_usd = math.inf if options.max_usd is None else options.max_usd
         self.changed = threading.Condition()
-        self.todo: Iterator[Call] = iter(())  # which all workers share
+        self.next_turn = threading.Lock()  # held by the one worker that waits for the rate limiter
+        self.todo: Iterator[Call] = iter(())
         self.n_active = 0  # workers that have not ended
-        self.error: Exception | None = None
         self.is_stopped = False  # no more calls are started
         self.is_closed = False  # no more outcomes are kept
+        # How it ended, and what came of the calls.
+        self.error: Exception | None = None
+        self.unavailable = ""
+        self.stopped = ""
+        self.failures: dict[str, Failure] = {}  # by key
         self.failed: dict[tuple[str, int], str] = {}  # answer -> whose it is, or its question
-        self.in_flight: list[Turn] = []
-        self.lost_in_a_row = 0
-        self.n_timeouts = 0
-        self.has_response = False  # whether the service has ever sent one
+        self.shortened: list[str] = []
+        self.has_usable = any(journal.judgements.values())  # whether any reply is
+        # What the calls have taken.
+        self.n_calls = 0
+        self.n_retries = 0
+        self.n_refusals = 0  # 429
+        self.usage = NO_USAGE
+        self.is_estimated = False  # as the service has not counted the tokens of some calls
+        self.spent_usd = 0.0  # 0 for a model of unknown price
+        self.reserved_usd = 0.0  # for the calls in flight
+        self.seconds = 0.0
+        # What is known of the service.
+        self.limiter = RateLimiter(options.workers, time.monotonic(), 60 / options.rpm if options.rpm else 0)
+        self.tokens_per_char = 1 / CHARS_PER_TOKEN
+        self.has_response = False  # whether it has ever sent one
         self.replied_s = time.monotonic()  # when the last reply came, or the run began
+        self.lost_in_a_row = 0
         self.refused_in_a_row = 0  # 429: of the calls that were in flight together one counts
         self.refused_at_s = -math.inf
-        self.tokens_per_char = 1 / CHARS_PER_TOKEN
 
     def run(self, service: Service, calls: Sequence[Call], title: str) -> None:
         """Ask everything. If the rest cannot be judged, or at Ctrl-C, calls in flight get GRACE_S to end."""
         from tqdm import tqdm  # takes time to import
 
-        is_hidden = self.options.quiet or None  # None: it is shown on a terminal only
-        with tqdm(total=len(calls), desc=title, delay=1.0, leave=False, disable=is_hidden) as progress:
-            try:
-                self.run_workers(service, calls, progress.update)
-            except JudgingStopped as error:
-                self.stopped = str(error)
-            except JudgeUnavailable as error:
-                self.unavailable = str(error)
-        rejected = [call for call in calls if self.is_rejected(call)]
-        if rejected and not (self.has_usable or self.unavailable or self.stopped):
-            reason = self.failures[rejected[-1].key].reason
-            self.unavailable = f"{reason} ({shorten_names([call.request.name for call in rejected])})"
-
-    def is_rejected(self, call: Call) -> bool:
-        failure = self.failures.get(call.key)
-        return failure is not None and failure.is_rejected
-
-    def run_workers(self, service: Service, calls: Sequence[Call], advance: Callable[[], object]) -> None:
         started_s = time.monotonic()
         self.todo = iter(calls)
         self.n_active = min(self.options.workers, len(calls))
-        with self.changed:  # no worker begins before this thread waits, so that no Ctrl-C is missed
+        is_hidden = self.options.quiet or None  # None: it is shown on a terminal only
+        progress = tqdm(total=len(calls), desc=title, delay=1.0, leave=False, disable=is_hidden)
+        with progress, self.changed:  # no worker begins before this thread waits: no Ctrl-C is missed
             try:
                 for _ in range(self.n_active):
-                    threading.Thread(target=self.work, args=(service, advance), daemon=True).start()
+                    threading.Thread(target=self.work, args=(service, progress.update), daemon=True).start()
                 while self.n_active and self.error is None:
                     self.changed.wait(1.0)  # short, so that Ctrl-C comes through everywhere
             finally:
@@ -3517,9 +3451,18 @@ class Runner:
                 self.changed.notify_all()
                 self.changed.wait_for(lambda: self.n_active == 0, GRACE_S)
                 self.is_closed = True
-                self.use.seconds = time.monotonic() - started_s
-        if self.error is not None:
+                self.seconds = time.monotonic() - started_s
+        failed = [call for call in calls if call.key in self.failures]
+        rejected = [call for call in failed if self.failures[call.key].is_rejected]
+        if isinstance(self.error, JudgingStopped):
+            self.stopped = str(self.error)
+        elif isinstance(self.error, JudgeUnavailable):
+            self.unavailable = str(self.error)
+        elif self.error:
             raise self.error
+        elif rejected and not self.has_usable:
+            names = shorten_names([call.request.name for call in rejected])
+            self.unavailable = f"{self.failures[rejected[-1].key].reason} ({names})"
 
     def work(self, service: Service, advance: Callable[[], object]) -> None:
         try:
@@ -3531,7 +3474,7 @@ class Runner:
                     if not self.is_closed:
                         self.keep_outcome(call, outcome)
                         advance()
-        except Exception as error:  # `run_workers` raises it again
+        except Exception as error:  # `run` says it, or raises it again
             with self.changed:
                 self.error = self.error or error
                 self.is_stopped = True
@@ -3581,7 +3524,11 @@ class Runner:
                 max_tokens = body["max_completion_tokens"]
                 is_hopeless = reply.cut_off and call.max_tokens is not None  # it would be cut off again
                 if n_invalid > MAX_COMPLAINTS or is_hopeless:
-                    return describe_unusable(call, reply, n_invalid, str(error), max_tokens)
+                    what = "usable text" if call.prompt.reply_type else "score"
+                    replies = "the reply" if n_invalid == 1 else f"{n_invalid} replies"
+                    advice = f" after {max_tokens} tokens: allow more with --max-tokens"
+                    reason = f"no {what} in {replies}: {error}{advice if reply.cut_off else ''}"
+                    return Failure(reason, reply=reply.content)
                 body = call.body  # without earlier complaints
                 body["max_completion_tokens"] = 2 * max_tokens if reply.cut_off else max_tokens
                 if not reply.cut_off:
@@ -3594,26 +3541,22 @@ class Runner:
 
     def wait_for_turn(self, call: Call, body: Body, *, is_retry: bool) -> Turn | None:
         """Wait until a call may start. Return what is set aside for it; None if the run has stopped."""
-        use = self.use
-        max_usd = math.inf if self.options.max_usd is None else self.options.max_usd
         with self.next_turn, self.changed:
             while not self.is_stopped:
                 prompt_tokens = math.ceil(count_chars(body) * self.tokens_per_char)
-                expected = Usage(prompt_tokens, body["max_completion_tokens"])
+                usage = Usage(prompt_tokens, body["max_completion_tokens"])
                 cost_usd = compute_cost(self.price, limit_usage(call, body, self.tokens_per_char)) or 0.0
-                reserved_usd = sum(turn.cost_usd for turn in self.in_flight)
                 wait_s = math.inf
-                if use.cost_usd + reserved_usd + cost_usd <= max_usd:
-                    wait_s = self.limiter.start(expected.total, time.monotonic())
-                elif not self.in_flight:
-                    spent = f"${use.cost_usd:.4f} are spent"
+                if self.spent_usd + self.reserved_usd + cost_usd <= self.max_usd:
+                    wait_s = self.limiter.start(usage.total, time.monotonic())
+                elif not self.limiter.in_flight:
+                    spent = f"${self.spent_usd:.4f} are spent"
                     raise JudgingStopped(f"{spent}; the next call could exceed --max-usd")
                 if wait_s == 0:
-                    use.calls += 1
-                    use.retries += is_retry
-                    turn = Turn(expected.total, expected, cost_usd, time.monotonic())
-                    self.in_flight.append(turn)
-                    return turn
+                    self.n_calls += 1
+                    self.n_retries += is_retry
+                    self.reserved_usd += cost_usd
+                    return Turn(usage, cost_usd, time.monotonic())
                 self.changed.wait(min(wait_s, 1.0))
         return None
 
@@ -3623,35 +3566,45 @@ class Runner:
             reply, limit = service.complete(body, call.prompt)
         except ServiceError as error:
             with self.changed:
-                if not error.is_lost:  # else it may have to be paid for
-                    turn.usage = NO_USAGE
-                    turn.cost_usd = 0.0
-                self.end_turn(turn, error.token_limit, answered=False)
+                # A lost one may have to be paid for.
+                self.end_turn(turn, None if error.is_lost else NO_USAGE, error.token_limit, answered=False)
             raise
         with self.changed:
-            if reply.usage.total:  # else the service has not counted
-                turn.usage = reply.usage
-                turn.cost_usd = compute_cost(self.price, reply.usage) or 0.0
-            self.end_turn(turn, limit, answered=True)
-            self.use.usage += turn.usage
-            self.use.is_estimated |= not reply.usage.total
+            usage = self.end_turn(turn, reply.usage if reply.usage.total else None, limit, answered=True)
+            self.usage += usage
+            self.is_estimated |= not reply.usage.total
             self.replied_s = time.monotonic()
             self.has_response = True
             self.lost_in_a_row = 0
-            self.n_timeouts = 0
             self.refused_in_a_row = 0
             n_chars = count_chars(body)
-            if 0 < 2 * CHARS_PER_TOKEN * turn.usage.prompt < n_chars:
+            if 0 < 2 * CHARS_PER_TOKEN * usage.prompt < n_chars:
                 self.shortened.append(call.request.name)
             # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
-            self.tokens_per_char = max(self.tokens_per_char, 1.05 * turn.usage.prompt / max(1, n_chars))
+            self.tokens_per_char = max(self.tokens_per_char, 1.05 * usage.prompt / max(1, n_chars))
         return reply
 
-    def end_turn(self, turn: Turn, limit: RateLimit | None, *, answered: bool) -> None:
-        self.limiter.finish(turn.reserved, turn.usage.total, limit, time.monotonic(), answered=answered)
-        self.in_flight.remove(turn)
-        self.use.cost_usd += turn.cost_usd
+    def end_turn(
+        self, turn: Turn, counted: Usage | None, limit: RateLimit | None, *, answered: bool
+    ) -> Usage:
+        """Return what a call has taken: what the service has counted, else what was set aside."""
+        usage = turn.usage if counted is None else counted
+        cost_usd = turn.cost_usd if counted is None else compute_cost(self.price, counted) or 0.0
+        self.limiter.finish(turn.usage.total, usage.total, limit, time.monotonic(), answered=answered)
+        self.reserved_usd -= turn.cost_usd
+        self.spent_usd += cost_usd
         self.changed.notify_all()
+        return usage
+
+    def describe_use(self) -> str:
+        if not self.n_calls:
+            return ""
+        cost_usd = compute_cost(self.price, self.usage)
+        price = "price unknown" if cost_usd is None else f"${cost_usd:.4f}"
+        calls = f"{self.n_calls} calls, {self.n_retries} retries, {self.n_refusals} rate limits (429)"
+        tokens = f"{self.usage.prompt} tokens in, {self.usage.completion} out"
+        estimated = " (estimated)" if self.is_estimated else ""
+        return f"{calls}, {tokens}, {price}{estimated}, {self.seconds:.1f} s"
 
     def can_try_again(
         self, call: Call, error: ServiceError, n_errors: int, n_away: int, started_s: float
@@ -3662,15 +3615,14 @@ class Runner:
         """
         if error.status == 429:
             return self.handle_refusal(error, started_s)
-        if error.code in WITHDRAWN_CODES:
+        if error.details.get("code") in ("model_not_found", "model_decommissioned"):
             advice = "name another one with --model"
             raise JudgeUnavailable(f"the model {call.model} is not available: {error.message} ({advice})")
-        if error.status in ENDING_STATUSES:
+        if error.status in (401, 402):  # the API key or the account
             raise JudgeUnavailable(f"{error} ({call.request.name})")
         with self.changed:
             self.has_response |= error.status is not None
             self.lost_in_a_row = self.lost_in_a_row + 1 if error.status is None else 0
-            self.n_timeouts += error.is_timeout
             if n_away:
                 self.check_patience(error, n_away)
         if error.status not in PASSING_STATUSES or n_errors >= MAX_ATTEMPTS:
@@ -3689,9 +3641,7 @@ class Runner:
         An address that has never sent a response ends the run as soon as a call has used its attempts.
         """
         self.limiter.window = 1
-        advice = "run again when it can"
-        if self.n_timeouts > 1 and self.options.workers > 1:
-            advice = "if it is slow, ask for fewer replies at a time with --workers"
+        advice = "run again when it can; if it is slow, ask for fewer replies at a time with --workers"
         is_lost = n_away >= MAX_ATTEMPTS or self.lost_in_a_row >= max(MAX_FAILURES, 2 * self.options.workers)
         if is_lost and not self.has_response:
             raise JudgingStopped(f"the service cannot be reached ({error}); {advice}")
@@ -3702,11 +3652,13 @@ class Runner:
     def handle_refusal(self, error: ServiceError, started_s: float) -> bool:
         """Make all calls wait. Return False if the request exceeds the limit. Raises JudgingStopped."""
         refusal = read_refusal(error)
+        limit = f"{refusal.kind} {refusal.limit:g}".strip()
+        what = f"the limit {limit}" if refusal.limit else "a limit"
         with self.changed:
-            self.use.refusals += 1
+            self.n_refusals += 1
             if refusal.requested > refusal.limit > 0:
                 return False
-            check_wait(refusal.wait_s, f"{refusal}; ")
+            check_wait(refusal.wait_s, f"{what} is reached; ")
             is_first = started_s >= self.refused_at_s  # of the calls that were in flight together
             self.refused_in_a_row += is_first
             if self.refused_in_a_row >= MAX_FAILURES:
@@ -3715,16 +3667,7 @@ class Runner:
             pause_s = BACKOFF_S * self.refused_in_a_row  # whatever the service says, its limit is used up
             refusal = refusal._replace(wait_s=max(refusal.wait_s, pause_s))
             self.limiter.refuse(refusal, self.refused_at_s, is_first=is_first)
-            return True
-
-
-def describe_unusable(call: Call, reply: Reply, n_replies: int, reason: str, max_tokens: int) -> Failure:
-    """Return the failure of an answer whose replies have no score, of which `reply` is the last one."""
-    what = "usable text" if call.prompt.reply_type else "score"
-    replies = "the reply" if n_replies == 1 else f"{n_replies} replies"
-    if reply.cut_off:
-        reason += f" after {max_tokens} tokens: allow more with --max-tokens"
-    return Failure(f"no {what} in {replies}: {reason}", reply=reply.content)
+        return True
 
 
 def check_wait(wait_s: float, reason: str = "") -> None:
@@ -3746,12 +3689,8 @@ class TokenBucket(msgspec.Struct):
     capacity: float = math.inf  # if the service enforces the limit over less than a minute
     pace: float = 1.0  # the share of the rate that is used
 
-    @property
-    def rate_per_s(self) -> float:
-        return self.limit / 60 * self.pace
-
     def take(self, amount: float, now_s: float) -> None:
-        refilled = (now_s - self.updated_s) * self.rate_per_s
+        refilled = (now_s - self.updated_s) * self.limit * self.pace / 60
         self.level = min(self.limit, self.capacity, self.level + refilled) - amount
         self.updated_s = now_s
 
@@ -3759,20 +3698,20 @@ class TokenBucket(msgspec.Struct):
         """Return the seconds until `amount` is there, or until the bucket is full if it never is."""
         self.take(0, now_s)
         missing = min(amount, self.limit, self.capacity) - self.level
-        return max(0.0, missing / self.rate_per_s)
+        return max(0.0, 60 * missing / (self.limit * self.pace))
 
 
 class RateLimiter:
     """Says when the next call may start. It reads no clock: callers pass the time.
 
-    Until a limit is known few calls are in flight. The minute's tokens are learned from any headers, the
+    Until a limit is known four calls are in flight. The minute's tokens are learned from any headers, the
     minute's requests from the first 429. After a 429 all calls wait. If it names a limit that is not used up,
     that is enforced over less than a minute: the pace slows down at once and speeds up slowly.
     """
 
     def __init__(self, workers: int, now_s: float, delay_s: float = 0.0) -> None:
         self.workers = workers
-        self.window = min(FIRST_WINDOW, workers)
+        self.window = min(4, workers)
         self.delay_s = delay_s
         self.next_s = now_s
         self.in_flight = 0
@@ -3782,15 +3721,15 @@ class RateLimiter:
         """Start a call and return 0, or return the seconds to wait; infinite while too many are in flight."""
         if self.in_flight >= self.window:
             return math.inf
-        amounts = {kind: tokens if kind == "TPM" else 1.0 for kind in self.buckets}
+        amounts = [(bucket, tokens if kind == "TPM" else 1.0) for kind, bucket in self.buckets.items()]
         wait_s = max(0.0, self.next_s - now_s)
-        for kind, bucket in self.buckets.items():
-            wait_s = max(wait_s, bucket.wait_s(amounts[kind], now_s))
+        for bucket, amount in amounts:
+            wait_s = max(wait_s, bucket.wait_s(amount, now_s))
         if wait_s == 0:
             self.in_flight += 1
             self.next_s = now_s + self.delay_s
-            for kind, bucket in self.buckets.items():
-                bucket.take(amounts[kind], now_s)
+            for bucket, amount in amounts:
+                bucket.take(amount, now_s)
         return wait_s
 
     def finish(
@@ -3809,7 +3748,7 @@ class RateLimiter:
             # A service that states limits has others that it does not state: approach them step by step.
             self.window = min(self.workers, self.window + 1) if limit else self.workers
             for bucket in self.buckets.values():
-                bucket.pace = min(1.0, bucket.pace + FASTER)
+                bucket.pace = min(1.0, bucket.pace + 0.005)
 
     def find_bucket(self, stated: RateLimit, now_s: float) -> TokenBucket:
         """Return the bucket of a minute's limit, with at most what is left: a new one if it has changed."""
@@ -3832,7 +3771,7 @@ class RateLimiter:
             bucket.capacity = min(bucket.capacity, max(refusal.used, 1.0))
             bucket.level = min(bucket.level, 0.0)
             if is_first:
-                bucket.pace = max(MIN_PACE, bucket.pace * SLOWER)
+                bucket.pace = max(0.5, bucket.pace * 0.9)
 
 
 # -- What the service says
@@ -3854,10 +3793,6 @@ class RateLimit(NamedTuple):
     used: float = 0.0
     requested: float = 0.0
     wait_s: float = 0.0
-
-    def __str__(self) -> str:
-        limit = f"{self.kind} {self.limit:g}".strip()
-        return f"the limit {limit} is reached" if self.limit else "a limit is reached"
 
 
 def read_refusal(error: ServiceError) -> RateLimit:
@@ -3897,15 +3832,14 @@ def read_token_limit(headers: Headers) -> RateLimit | None:
 
 def find_endpoint() -> str:
     """Return the address of Groq's API, or at GROQ_BASE_URL of another one like it or like OpenAI's."""
-    text = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/") or GROQ_URL
+    text = os.environ.get(BASE_URL, "").strip().rstrip("/") or GROQ_URL
     try:
         parts = urlsplit(text)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_address = False
     if not is_address or re.search("[@?#]", text):  # which is not shown: it may hold a password
-        form = "http(s)://HOST/PATH, without a password or a query"
-        raise UsageError(f"{BASE_URL_VARIABLE}: it must be {form}")
+        raise UsageError(f"{BASE_URL}: it must be http(s)://HOST/PATH, without a password or a query")
     address = parts._replace(netloc=parts.netloc.lower()).geturl()
     is_whole = re.search(r"/v\d\w*(/openai)?$", parts.path)  # APIs end in /v1, /v4 or /v1beta/openai
     return address if is_whole else address + GROQ_PREFIX
@@ -3925,48 +3859,22 @@ OPTIONAL_PARAMETERS = {
     "response_format": "response.?format|json.?object",
 }
 INSTEAD = {"max_completion_tokens": "max_tokens", "json_schema": "json_object"}  # what takes its place
-REFUSING_STATUSES = (400, 415, 422)
-
-
-def leave_out(refused: Iterable[str], body: Body) -> Body:
-    """Return a request's body without what the service has refused, or with what takes its place."""
-    content = {**body}
-    for name in refused:
-        if name == "json_schema":
-            content["response_format"] = JSON_MODE
-            continue
-        value = content.pop(name, None)
-        if name in INSTEAD:
-            content[INSTEAD[name]] = value
-    return content
-
-
-def find_refused(error: ServiceError, content: Body) -> str:
-    """Return the optional parameter of a call that an error names; "" if it names none."""
-    if error.status not in REFUSING_STATUSES:
-        return ""
-    named = error.parameter or error.message.replace(content["model"], "")
-    has_schema = content.get("response_format", JSON_MODE) != JSON_MODE
-    for parameter, pattern in OPTIONAL_PARAMETERS.items():
-        is_sent = has_schema if parameter == "json_schema" else parameter in content
-        if is_sent and re.search(rf"(?i)\b({pattern})\b", named):
-            return parameter
-    return ""
 
 
 class Service:
     """A client of the service. Its methods raise ServiceError, and no error of the groq package."""
 
-    def __init__(self, endpoint: str, api_key: str, clients: Iterator[Any], notify: Notify) -> None:
+    def __init__(self, endpoint: str, api_key: str, clients: Iterator[Any], console: Console) -> None:
         self.endpoint = endpoint
         self.api_key = api_key
         self.clients = clients  # to be used by turns
-        self.notify = notify
+        self.console = console
         self.left_out: list[str] = []  # of OPTIONAL_PARAMETERS, for the rest of the run
         self.lock = threading.Lock()  # guards it
 
     def redact(self, text: str) -> str:
-        return text if len(self.api_key) < MIN_SECRET_CHARS else text.replace(self.api_key, "***")
+        # A shorter key, as local servers take it, may be a word.
+        return text if len(self.api_key) < 12 else text.replace(self.api_key, "***")
 
     def complete(self, body: Body, prompt: Prompt) -> tuple[Reply, RateLimit | None]:
         """Make a call, again if the service refuses a parameter of it. Raises ServiceError."""
@@ -3974,27 +3882,42 @@ class Service:
             left_out = list(self.left_out)
         if not self.endpoint.endswith(GROQ_PREFIX):  # others have no list of models that take a schema
             body = {**body, "response_format": build_schema_format(prompt)}
-        content = leave_out(left_out, body)
+        content = {**body}
+        for name in left_out:
+            if name == "json_schema":
+                content["response_format"] = JSON_MODE
+            elif name in INSTEAD:
+                content[INSTEAD[name]] = content.pop(name)
+            else:
+                content.pop(name, None)
         limit = None
         try:
             reply, limit = self.post(content)
         except ServiceError as error:
-            if error.code != "json_validate_failed":
-                refused = find_refused(error, content)
-                if not refused:
-                    raise
-                with self.lock:
-                    is_first = refused not in self.left_out  # of the calls in flight
-                    self.left_out += [refused] if is_first else []
-                if is_first:
-                    other = INSTEAD.get(refused)
-                    what = f"{other} is used" if other else "it is left out"
-                    self.notify(f"The service refuses {refused}: {what}.")
+            if error.details.get("code") != "json_validate_failed":
+                self.leave_out(error, content)
                 return self.complete(body, prompt)
-            # What JSON mode gave up on may be usable.
-            reply = Reply(content=error.failed_generation, model=body["model"], endpoint=self.endpoint)
+            given_up = error.details.get("failed_generation", "")  # by JSON mode; it may be usable
+            reply = Reply(content=given_up, model=body["model"], endpoint=self.endpoint)
         reply.left_out = left_out
         return reply, limit
+
+    def leave_out(self, error: ServiceError, content: Body) -> None:
+        """Leave out of all calls the parameter that an error names. Raise the error if it names none."""
+        named = error.details.get("param") or error.message.replace(content["model"], "")
+        has_schema = content.get("response_format", JSON_MODE) != JSON_MODE
+        for refused, pattern in OPTIONAL_PARAMETERS.items():
+            is_sent = has_schema if refused == "json_schema" else refused in content
+            if error.status in (400, 415, 422) and is_sent and re.search(rf"(?i)\b({pattern})\b", named):
+                break
+        else:
+            raise error
+        with self.lock:
+            if refused in self.left_out:  # by another of the calls in flight
+                return
+            self.left_out.append(refused)
+        what = f"{INSTEAD[refused]} is used" if refused in INSTEAD else "it is left out"
+        self.console.note(f"The service refuses {refused}: {what}.")
 
     def post(self, content: Body) -> tuple[Reply, RateLimit | None]:
         """Make a call. Raises ServiceError, also for an error of the groq package or an unusable response."""
@@ -4007,19 +3930,18 @@ class Service:
             text = error.response.text.strip() or str(error)
             advice = ""
             if error.response.is_redirect:  # following it could take answers and the API key away
-                text = f"it redirects, which is not followed: correct {BASE_URL_VARIABLE}"
+                text = f"it redirects, which is not followed: correct {BASE_URL}"
             elif error.status_code == 404 and self.endpoint != GROQ_URL + GROQ_PREFIX:
-                advice = f" (is the address right? {BASE_URL_VARIABLE} may have to end in /v1)"
-            headers = error.response.headers
-            raise ServiceError(self.redact(text), error.status_code, headers, advice=advice) from None
+                advice = f" (is the address right? {BASE_URL} may have to end in /v1)"
+            text = self.redact(text)
+            raise ServiceError(text, error.status_code, error.response.headers, advice=advice) from None
         except (groq.APIError, httpx.HTTPError, UnicodeError) as error:  # the last: a model's name is no text
             cause = error.__cause__
             text = f"{error} {cause or ''}".strip()
             if "CERTIFICATE_VERIFY_FAILED" in text:
                 text += " (name the file of a certificate that you trust in SSL_CERT_FILE)"
             is_lost = not isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout))
-            is_timeout = isinstance(error, groq.APITimeoutError)
-            raise ServiceError(self.redact(text), is_lost=is_lost, is_timeout=is_timeout) from None
+            raise ServiceError(self.redact(text), is_lost=is_lost) from None
         text = self.redact(response.content.decode("utf-8", "replace"))
         try:
             return read_completion(json.loads(text), self.endpoint), read_token_limit(response.headers)
@@ -4031,7 +3953,7 @@ class Service:
             raise ServiceError(text, response.status_code, is_lost=True) from None
 
 
-def open_service(options: JudgeOptions, notify: Notify, resources: ExitStack) -> Service:
+def open_service(options: JudgeOptions, console: Console, resources: ExitStack) -> Service:
     """Return a service whose clients are open until `resources` are closed. Raises UsageError."""
     import groq
     import httpx
@@ -4044,7 +3966,8 @@ def open_service(options: JudgeOptions, notify: Notify, resources: ExitStack) ->
     clients = []
     try:
         certificates = httpx.create_ssl_context()  # for all: reading them takes long
-        for _ in range(0, options.workers, WORKERS_PER_CLIENT):
+        # httpx searches its whole connection pool for each call: pools for 16 workers are fast.
+        for _ in range(0, options.workers, 16):
             pool = groq.DefaultHttpxClient(limits=limits, verify=certificates, follow_redirects=False)
             client = groq.Groq(
                 api_key=api_key,
@@ -4056,9 +3979,8 @@ def open_service(options: JudgeOptions, notify: Notify, resources: ExitStack) ->
             clients.append(resources.enter_context(client))
     except (httpx.InvalidURL, ImportError, OSError, ValueError) as error:  # ImportError: a SOCKS proxy
         reason = error if isinstance(error, (ImportError, OSError)) else "this is no address"
-        names = f"{BASE_URL_VARIABLE}, SSL_CERT_FILE or a proxy of the environment"
-        raise UsageError(f"{names}: {reason}") from None
-    return Service(endpoint, api_key, itertools.cycle(clients), notify)
+        raise UsageError(f"{BASE_URL}, SSL_CERT_FILE or a proxy of the environment: {reason}") from None
+    return Service(endpoint, api_key, itertools.cycle(clients), console)
 
 
 def read_completion(completion: Any, endpoint: str) -> Reply:
@@ -4092,8 +4014,6 @@ def read_completion(completion: Any, endpoint: str) -> Reply:
 
 # -- The journal: nothing is paid for twice
 
-LINE_START = b'{"key": "'  # of each line that is written
-
 
 class Journal(msgspec.Struct):
     """The replies of one run."""
@@ -4107,6 +4027,7 @@ class Journal(msgspec.Struct):
     n_elsewhere: int = 0  # replies that do not count
     n_unreadable: int = 0  # lines
     n_torn: int = 0  # bytes of a last line that a killed run or a full disk has cut off
+    is_ended: bool = True  # whether the last line is
     stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
 
     def find(self, call: Call) -> Judgement | None:
@@ -4132,57 +4053,28 @@ class Journal(msgspec.Struct):
         check_regular(self.path)
         n_lines = 0
         with suppress(FileNotFoundError), open(self.path, "rb") as stream:
-            for line in filter(bytes.strip, stream):
-                n_lines += 1
-                if self.read_line(line):
+            for line in stream:
+                self.is_ended = line.endswith(b"\n")
+                if not line.strip():
                     continue
-                if line.startswith(LINE_START[: len(line)]) and not line.endswith(b"\n"):
-                    self.n_torn = len(line)
+                n_lines += 1
+                reply = None
+                if b"\0" not in line:  # UTF-16, as an editor may have saved it
+                    with suppress(*JSON_ERRORS):
+                        reply = decode_json(Reply, line)
+                if reply is None or not (reply.key and reply.content):
+                    is_torn = line.startswith(b'{"key": "'[: len(line)]) and not self.is_ended
+                    self.n_torn = len(line) if is_torn else 0
+                    self.n_unreadable += not is_torn
+                elif self.asks_service and reply.endpoint not in ("", self.endpoint):
+                    self.n_elsewhere += 1
                 else:
-                    self.n_unreadable += 1
+                    self.replies.setdefault(reply.key, []).append(reply)
+                    self.models.update(filter(None, [reply.requested or reply.model]))
         if 2 * self.n_unreadable > n_lines:
+            text = f"{self.n_unreadable} of {n_lines} lines cannot be read"
             advice = "restore the file, or move it away to ask everything again"
-            text = f"{self.n_unreadable} of {n_lines} lines cannot be read: {advice}"
-            raise UsageError(f"{self.path}: {text}")
-
-    def read_line(self, line: bytes) -> bool:
-        """Store the reply in a line. Return whether there is one."""
-        try:
-            reply = decode_json(Reply, line)
-        except JSON_ERRORS:
-            return False
-        if b"\0" in line or not (reply.key and reply.content):  # \0: UTF-16, as an editor may have saved it
-            return False
-        if self.asks_service and reply.endpoint not in ("", self.endpoint):  # version 2 did not keep it
-            self.n_elsewhere += 1
-        else:
-            self.replies.setdefault(reply.key, []).append(reply)
-            self.models.update(filter(None, [reply.requested or reply.model]))
-        return True
-
-    def open(self) -> str:
-        """Lock the file until it is closed, and read it. Return why it cannot be locked, or "".
-
-        Raises UsageError if another run has the lock.
-        """
-        check_regular(self.path)
-        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        self.stream = open(self.path, "a+b", buffering=0)  # noqa: SIM115 - open for the whole run
-        unlocked = ""
-        try:
-            lock_file(self.stream)
-        except (BlockingIOError, PermissionError):
-            raise UsageError(f"{self.path} is in use by another run: wait until it has ended") from None
-        except OSError as error:
-            unlocked = error.strerror or str(error)
-        self.read()
-        if self.n_torn:
-            self.stream.truncate(os.path.getsize(self.path) - self.n_torn)
-        if self.stream.seek(0, os.SEEK_END):
-            self.stream.seek(-1, os.SEEK_END)
-            if self.stream.read() != b"\n":
-                self.stream.write(b"\n")
-        return unlocked
+            raise UsageError(f"{self.path}: {text}: {advice}")
 
     def append(self, reply: Reply, call: Call) -> None:
         """Add a reply and pass it to the operating system. Raises OSError."""
@@ -4212,22 +4104,32 @@ def read_journal(options: JudgeOptions) -> Journal:
 
 
 def open_journal(options: JudgeOptions, console: Console, resources: ExitStack) -> Journal:
-    """Return the journal, and warn of what is wrong with it. With a key it stays locked."""
+    """Return the journal, and warn of what is wrong with it. With a key it is locked until all is written.
+
+    Raises UsageError if another run has the lock.
+    """
     journal = Journal(options.journal_file, find_endpoint(), options.asks_service)
-    unlocked = ""
     if options.asks_service:
-        resources.callback(lambda: journal.stream.close())
-        unlocked = journal.open()
-    else:
-        journal.read()
-    if unlocked:
-        advice = "do not start a second run meanwhile"
-        console.warn(WarningRecord(f"{journal.path} cannot be locked ({unlocked}): {advice}"))
+        check_regular(journal.path)
+        Path(journal.path).parent.mkdir(parents=True, exist_ok=True)
+        journal.stream = resources.enter_context(open(journal.path, "a+b", buffering=0))  # noqa: SIM115
+        try:
+            lock_file(journal.stream)
+        except (BlockingIOError, PermissionError):
+            raise UsageError(f"{journal.path} is in use by another run: wait until it has ended") from None
+        except OSError as error:
+            text = f"{journal.path} cannot be locked ({error.strerror or error})"
+            console.warn(WarningRecord(f"{text}: do not start a second run meanwhile"))
+    journal.read()
     if journal.n_unreadable:
         console.warn(WarningRecord(f"unreadable lines: {journal.n_unreadable}", file=journal.path))
     if journal.n_torn:
         removed = " and is removed" if options.asks_service else ""
         console.warn(WarningRecord(f"the last line was cut off{removed}", file=journal.path))
+    if options.asks_service and journal.n_torn:
+        journal.stream.truncate(os.path.getsize(journal.path) - journal.n_torn)
+    elif options.asks_service and not journal.is_ended:
+        journal.stream.write(b"\n")
     return journal
 
 
@@ -5173,7 +5075,8 @@ def collect_scores(
             scores.values[measure.name][places] = column
     for criterion in system.judged:
         if session.model:  # Otherwise all is known without a judge, and has no origin.
-            scores.origins |= dict.fromkeys(criterion.measure_names, session.find_origin(criterion))
+            origin = Origin(session.model, criterion.prompt_hash, session.repeats)
+            scores.origins |= dict.fromkeys(criterion.measure_names, origin)
         if system.find_missing(criterion):
             scores.obstacles |= dict.fromkeys(criterion.measure_names, State.MISSING_JUDGEMENTS)
     scores.obstacles |= list_obstacles(scores.not_submitted)
@@ -5532,7 +5435,7 @@ class JudgeOptions(Options):
         "--model",
     )
     dry_run: bool = option(False, "show calls, tokens and price; send nothing")
-    price: Sequence[float] | None = option(
+    price: Price | None = option(
         None, "dollars per million tokens, if unknown", nargs=2, type=parse_amount, metavar=("IN", "OUT")
     )
     max_usd: float | None = option(None, "stop before it costs more", metavar="DOLLARS")
@@ -5791,7 +5694,7 @@ def advise_on_split(name: str, commands: Iterable[str] = ()) -> str:
     splits = find_splits()
     advice = suggest(name, [*commands, *splits])
     if not advice and not re.fullmatch(SPLIT_NAME, name):
-        advice = f": expected {SPLIT_FORM}"
+        advice = ": expected letters, digits, . and -, but no _"
     found = ", ".join(splits) or f"none in {os.getcwd()}"
     return f"{advice}; splits with questions: {found}"
 
@@ -7295,7 +7198,7 @@ def choose_measure(inputs: SplitInputs, outcomes: Outcomes, session: Session) ->
         failed = [outcome.reason for outcome in outcomes.values() if isinstance(outcome, Failure)]
         advice = f"set {API_KEY}, and judge what was judged before"
         reason = session.unavailable or session.stopped or next(iter(failed), advice)
-        raise JudgeUnavailable(f"no answer is judged: {reason}{session.where}")
+        raise JudgeUnavailable(f"no answer is judged: {reason}")
     return COMBINED_MEASURE if is_combined else F1_MEASURE
 
 
@@ -11240,7 +11143,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.error("interrupted: the model's replies are kept; run the same command again to continue.")
         return EXIT_INTERRUPTED
     finally:
-        console.count_warnings()
+        if console.n_warnings:
+            console.error("1 warning" if console.n_warnings == 1 else f"{console.n_warnings} warnings")
     return EXIT_BAD_INPUT
 
 
@@ -11258,19 +11162,7 @@ def parse_command(arguments: Sequence[str]) -> tuple[Run, Options]:
         advice = advise_on_split(name, filter(None, COMMANDS))
         raise UsageError(f"unknown command or split {name or repr('')}{advice}")
     run, options_type = COMMANDS[name]
-    parser = Parser(
-        f"evaluation.py {name}".rstrip(),
-        usage=f"evaluation.py {name or '[SPLIT]'} ... [options]",
-        description=run.__doc__,
-        epilog=options_type.epilog,
-        formatter_class=partial(
-            argparse.RawDescriptionHelpFormatter, max_help_position=30, width=CONSOLE_WIDTH
-        ),
-        fromfile_prefix_chars="@",
-        allow_abbrev=False,
-    )
-    parser.add_argument("-V", "--version", action="version", version=f"evaluation.py {VERSION}")
-    flags = add_options(parser, options_type)
+    parser = Parser(name, run.__doc__, options_type)
     try:
         options, unknown = parser.parse_known_args(arguments, options_type())
     except (ValueError, RecursionError) as error:  # an open quote, no UTF-8, or a file that names itself
@@ -11278,47 +11170,50 @@ def parse_command(arguments: Sequence[str]) -> tuple[Run, Options]:
         reason = "it names itself" if isinstance(error, RecursionError) else error
         raise UsageError(f"{', '.join(names)}: cannot be read: {reason}") from None
     if unknown:
-        name, _, _ = unknown[0].partition("=")
-        advice = ": use --rpm N" if name == "--delay" else suggest(name, flags)
+        flag, _, _ = unknown[0].partition("=")
+        advice = ": use --rpm N" if flag == "--delay" else suggest(flag, parser.flags)
         raise UsageError(f"unrecognized arguments: {shlex.join(unknown)}{advice}")
-    check_needs(options)
+    if isinstance(options, AnswerOptions):
+        is_asked_for = options.protocol != "verdict" or (options.judge_model and not options.criteria)
+        if is_asked_for and not {"llm_judge", "hybrid"}.intersection(options.methods):
+            raise UsageError("--model, --protocol: they need --method llm_judge")
+    if isinstance(options, InputOptions) and not is_split(options.split):
+        raise UsageError(f"no questions of {options.split}{advise_on_split(options.split)}")
     return run, options
 
 
 class Parser(argparse.ArgumentParser):
+    """Reads the options that a class declares: its own, then those of each class above it."""
+
+    def __init__(self, command: str, description: str | None, options_type: type[Options]) -> None:
+        super().__init__(
+            f"evaluation.py {command}".rstrip(),
+            usage=f"evaluation.py {command or '[SPLIT]'} ... [options]",
+            description=description,
+            epilog=options_type.epilog,
+            formatter_class=partial(
+                argparse.RawDescriptionHelpFormatter, max_help_position=30, width=CONSOLE_WIDTH
+            ),
+            fromfile_prefix_chars="@",
+            allow_abbrev=False,
+        )
+        self.add_argument("-V", "--version", action="version", version=f"evaluation.py {VERSION}")
+        self.flags = ["--help", "--version"]
+        for owner in options_type.__mro__[:-1]:
+            title = getattr(owner, "group", "")
+            group = self.add_argument_group(title) if title else self
+            for name, declared in vars(owner).items():
+                if isinstance(declared, Option) and getattr(options_type, name) is declared:
+                    flag = declared.flag or f"--{name.replace('_', '-')}"
+                    target: dict[str, Any] = {"dest": name} if flag.startswith("-") else {}
+                    group.add_argument(flag, **target, **declared.settings)
+                    self.flags.append(flag)
+
     def error(self, message: str) -> NoReturn:  # shown as all others of this program
         raise UsageError(message)
 
     def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
         return shlex.split(arg_line, comments=True)
-
-
-def add_options(parser: Parser, options_type: type[Options]) -> list[str]:
-    """Add the options that a class declares: its own, then those of each class above it. Return the flags."""
-    flags = ["--help", "--version"]
-    for owner in options_type.__mro__[:-1]:
-        title = getattr(owner, "group", "")
-        group = parser.add_argument_group(title) if title else parser
-        for name, declared in vars(owner).items():
-            if isinstance(declared, Option) and getattr(options_type, name) is declared:
-                flag = declared.flag or f"--{name.replace('_', '-')}"
-                target: dict[str, Any] = {"dest": name} if flag.startswith("-") else {}
-                group.add_argument(flag, **target, **declared.settings)
-                flags.append(flag)
-    return flags
-
-
-def check_needs(options: Options) -> None:
-    """Raise UsageError for a judge where nothing is judged, and for a split that is none."""
-    problem = ""
-    if isinstance(options, AnswerOptions):
-        is_asked_for = options.protocol != "verdict" or (options.judge_model and not options.criteria)
-        if is_asked_for and not {"llm_judge", "hybrid"}.intersection(options.methods):
-            problem = "--model, --protocol: they need --method llm_judge"
-    if isinstance(options, InputOptions) and not is_split(options.split):
-        problem = f"no questions of {options.split}{advise_on_split(options.split)}"
-    if problem:
-        raise UsageError(problem)
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -11363,10 +11258,6 @@ class Console:
                 self.n_warnings += 1
                 message = f"warning: {message.describe()}"
             self.error(message)
-
-    def count_warnings(self) -> None:
-        if self.n_warnings:
-            self.error("1 warning" if self.n_warnings == 1 else f"{self.n_warnings} warnings")
 
 
 def print_on(stream: TextIO | None, text: str) -> str:
