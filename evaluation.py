@@ -5004,14 +5004,6 @@ class Answer(msgspec.Struct, kw_only=True):
     def find_flags(self) -> list[str]:
         raise NotImplementedError
 
-    def list_arguments(self) -> list[Any]:
-        """Return what measures of the user's own receive; nothing if the answer is missing."""
-        raise NotImplementedError
-
-    @property
-    def is_failed(self) -> bool:
-        return any(isinstance(outcome, Failure) for outcome in self.outcomes.values())
-
     def find_decision(self, criterion: Criterion) -> Decision | None:
         outcome = self.outcomes.get(criterion.name)
         return outcome if isinstance(outcome, Decision) else None
@@ -5114,22 +5106,18 @@ def judge_system(study: Study[A], system: System[A], outcomes: Outcomes, *, expe
             is_failed = isinstance(outcome, Failure)
             counts = not is_failed or (was_asked and study.failures_count)
             if expects_model or not is_failed:
-                has_score = counts and criterion in judged
-                answers[position] = add_outcome(answers[position], criterion, outcome, has_score=has_score)
+                answer = answers[position]
+                scores = dict(answer.scores)
+                if counts and criterion in judged:
+                    scores |= criterion.score_outcome(outcome)
+                    scores |= criterion.derive(answer, outcome.score)
+                known = {**answer.outcomes, criterion.name: outcome}
+                answers[position] = replace(answer, scores=scores, outcomes=known)
     if judged:
         for position, answer in enumerate(answers):
             if answer.outcomes:
                 answers[position] = replace(answer, flags=answer.find_flags())
     return replace(system, answers=answers, judged=judged)
-
-
-def add_outcome(answer: A, criterion: Criterion, outcome: Outcome | Decision, *, has_score: bool) -> A:
-    scores = answer.scores
-    if has_score:
-        scores = {**scores, **criterion.score_outcome(outcome)}
-        scores |= criterion.derive(answer, outcome.score)
-    outcomes = {**answer.outcomes, criterion.name: outcome}
-    return replace(answer, scores=scores, outcomes=outcomes)
 
 
 def build_table(systems: Iterable[System[A]]) -> tuple[Table, dict[str, Array]]:
@@ -5301,7 +5289,7 @@ class Changes(NamedTuple):
     """A system compared with itself in earlier results, over the questions that both have with equal gold."""
 
     block: Mapping[str, Any]  # as results have it
-    notes: Sequence[str]  # which questions are left out
+    warnings: Sequence[WarningRecord]  # which questions are left out
     checks: Sequence[Check]
 
 
@@ -5340,12 +5328,13 @@ def find_changes(
             "not_submitted": lost,
             "notes": notes,
         }
+        checks = check_changes(name, compared, lost, gone[name])
         if 2 * items.n < n_possible or not items.n:
-            common_text = f"only {items.n} of {n_possible} questions"
-            line = f"{name}: {common_text} are in the baseline with the same gold"
-            changes[name] = Changes(block, notes, [Check(line, is_worse=False)])
-        else:
-            changes[name] = Changes(block, notes, check_changes(name, compared, lost, gone[name]))
+            shown = f"only {items.n} of {n_possible} questions"
+            line = f"{name}: {shown} are in the baseline with the same gold"
+            checks = [Check(line, is_worse=False)]
+        warnings = [WarningRecord(note, file=name) for note in notes]
+        changes[name] = Changes(block, warnings, checks)
     return changes
 
 
@@ -5401,19 +5390,11 @@ def check_changes(
     return checks
 
 
-def list_change_warnings(changes: Mapping[str, Changes]) -> list[WarningRecord]:
-    """Return how many questions are left out of the comparison with a baseline."""
-    rows = ((name, note) for name, since in changes.items() for note in since.notes)
-    return [WarningRecord(note, file=name) for name, note in rows]
-
-
 def build_baseline_part(path: str | None, changes: Mapping[str, Changes]) -> Part:
     how = "sign flips over documents or questions, adjusted for all measures and systems"
     lines = [f"Baseline: {path}. Drops are tested by {how}."] if path else []
-    for name, since in changes.items():
-        lines += prefix_lines(name, since.notes)
-    for since in changes.values():
-        lines += [check.line for check in since.checks]
+    lines += describe_warnings(flatten(since.warnings for since in changes.values()))
+    lines += [check.line for check in flatten(since.checks for since in changes.values())]
     return Part("Changes since the baseline", lines=lines)
 
 
@@ -5425,6 +5406,9 @@ class Option(NamedTuple):
 
     flag: str
     settings: Mapping[str, Any]
+
+    def __get__(self, options: object, owner: type) -> Any:  # an option that is not given has its default
+        return self if options is None else self.settings["default"]
 
 
 def option(default: Any, help_text: str, flag: str = "", **settings: Any) -> Any:
@@ -5464,20 +5448,17 @@ def parse_number(kind: type[int | float], lowest: float, highest: float, text: s
     raise argparse.ArgumentTypeError(f"expected {what} from {lowest:,} to {highest:,}, got {text[:20]!r}")
 
 
-parse_positive = partial(parse_number, int, 1, 10**9)
 parse_amount = partial(parse_number, float, 0, 10**6)
-parse_similarity = partial(parse_number, float, 0, 1)
-
 
 VALUE_TYPES = {  # by the metavar of an option; others are texts
-    "N": parse_positive,
+    "N": partial(parse_number, int, 1, 10**9),
     "NAME": parse_name,
     "DOLLARS": parse_amount,
     "SECONDS": partial(parse_number, float, 0.001, 10**6),
 }
 
 
-class Options:
+class Options(argparse.Namespace):
     """The options of a command; a subclass per command. Help shows each subclass as a group."""
 
     epilog: ClassVar[str] = ""  # at the end of the help
@@ -5485,13 +5466,6 @@ class Options:
         (), "write these reports as well", nargs="+", choices=RENDERERS, metavar="FORMAT"
     )
     quiet: bool = option(False, "print nothing on stderr unless something is wrong")
-
-    def __init__(self, **values: Any) -> None:
-        for name in dir(self):
-            declared = getattr(type(self), name)
-            if isinstance(declared, Option):
-                setattr(self, name, declared.settings["default"])
-        vars(self).update(values)
 
 
 def parse_threshold(text: str) -> Threshold:
@@ -5604,6 +5578,7 @@ class Split(NamedTuple):
     others: dict[str, Document]  # that were read since
     gold_ids: Sequence[str] = ()  # of the questions, see `hash_gold`
     corpus_sha256: str = ""  # of the documents of the questions; "" without gold
+    lacks_documents: bool = False
     warnings: Sequence[WarningRecord] = ()
     root: str = ""
     out: str = ""  # the folder of the results
@@ -5613,10 +5588,6 @@ class Split(NamedTuple):
     @property
     def measures(self) -> list[Measure]:
         return list(flatten(self.blocks.values()))
-
-    @property
-    def lacks_documents(self) -> bool:
-        return any(document.state == "missing" for document in self.documents.values())
 
     def find_gold(self, question: Question | None) -> Document:
         """Return the document that has a question's gold sentences, if there are any."""
@@ -5725,21 +5696,21 @@ def check_inputs(options: CheckOptions, console: Console) -> int:
 def describe_submissions(submissions: Sequence[Submission]) -> Iterator[str]:
     """Yield what each system has answered and, of a class, how many submissions can be graded."""
     for submission in submissions:
-        texts = {system.name: describe_submitted(system.answers) for system in submission.systems}
-        for name in submission.names:
-            yield f"{join_folder(submission.name, name)}: {texts.get(name, 'cannot be graded')}"
+        texts = dict.fromkeys(submission.names, "cannot be graded")
+        for system in submission.systems:
+            predictions = [answer.prediction for answer in system.answers]
+            blank = [answer.id for answer in system.answers if is_blank(answer.prediction.answer)]
+            n_cited = sum(bool(row.evidence_sentences) for row in predictions)
+            n_retrieved = sum(bool(row.retrieved_ids) for row in predictions)
+            n_answered = len(predictions) - len(blank)
+            text = f"{n_answered} of {len(predictions)} questions answered, {n_cited} with citations, "
+            text += f"{n_retrieved} with retrieval"
+            texts[system.name] = text + (f"; not answered: {shorten_names(blank)}" if blank else "")
+        for name, text in texts.items():
+            yield f"{join_folder(submission.name, name)}: {text}"
     if any(submission.name for submission in submissions):
         n_graded = sum(bool(submission.systems) for submission in submissions)
         yield f"{n_graded} can be graded, {len(submissions) - n_graded} cannot"
-
-
-def describe_submitted(answers: Sequence[SplitAnswer]) -> str:
-    blank = [answer.id for answer in answers if is_blank(answer.prediction.answer)]
-    n_cited = sum(bool(answer.prediction.evidence_sentences) for answer in answers)
-    n_retrieved = sum(bool(answer.prediction.retrieved_ids) for answer in answers)
-    counts = f"{n_cited} with citations, {n_retrieved} with retrieval"
-    text = f"{len(answers) - len(blank)} of {len(answers)} questions answered, {counts}"
-    return f"{text}; not answered: {shorten_names(blank)}" if blank else text
 
 
 def write_kit(split: str, folder: str, console: Console) -> int:
@@ -5771,18 +5742,14 @@ def write_kit(split: str, folder: str, console: Console) -> int:
 
 
 def is_split(name: str) -> bool:
-    return name in (*SPLITS, *find_splits())
-
-
-def find_splits() -> list[str]:
-    """Return the splits that have questions, the usual ones first."""
-    names = find_files("", QUESTIONS_FILE.format(split="*"))
-    found = [name for name in names if re.fullmatch(SPLIT_NAME, name)]
-    return sorted(found, key=[*SPLITS, *found].index)
+    is_named_right = re.fullmatch(SPLIT_NAME, name) is not None
+    return name in SPLITS or (is_named_right and os.path.isfile(QUESTIONS_FILE.format(split=name)))
 
 
 def advise_on_split(name: str, commands: Iterable[str] = ()) -> str:
-    splits = find_splits()
+    """Return what may be meant by the name of no split, and all splits that have questions."""
+    names = find_files("", QUESTIONS_FILE.format(split="*"))
+    splits = sorted(filter(is_split, names), key=[*SPLITS, *names].index)
     advice = suggest(name, [*commands, *splits])
     if not advice and not re.fullmatch(SPLIT_NAME, name):
         advice = f": expected {SPLIT_FORM}"
@@ -5811,7 +5778,10 @@ def read_split(name: str, problems: Problems, root: str = "", *, is_check: bool 
         documents[doc_id], sha256 = read_document(doc_id, problems, root)
         digest.update(json.dumps([doc_id, sha256]).encode())
     gold_ids = list(map(hash_gold, questions))
-    split = Split(name, file, questions, documents, {}, gold_ids, digest.hexdigest(), root=root)
+    lacks_documents = any(document.state == "missing" for document in documents.values())
+    split = Split(
+        name, file, questions, documents, {}, gold_ids, digest.hexdigest(), lacks_documents, root=root
+    )
     return split._replace(warnings=check_gold(split, is_check=is_check))
 
 
@@ -5835,28 +5805,25 @@ def read_questions(
 
 def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
     """Read the submission in each folder of --submissions, or the current directory. Raises UsageError."""
-    submissions = [Submission(folder=options.root)]
-    if options.submissions:
-        submissions = list_submissions(split, options.submissions)
-    return [read_submission(split, submission, options.systems) for submission in submissions]
-
-
-def list_submissions(split: Split, patterns: Sequence[str]) -> list[Submission]:
-    """Return a submission for each folder, named like it. Raises UsageError, also for equal names."""
-    paths = [path for path in list_paths(patterns) if not is_hidden(Path(path).name)]
+    if not options.submissions:
+        return [read_submission(split, Submission(folder=options.root), options.systems)]
+    paths = [path for path in list_paths(options.submissions) if not is_hidden(Path(path).name)]
     if not any(map(os.path.isdir, paths)):
-        raise UsageError(f"--submissions: not a folder: {shorten_names(patterns)}")
+        raise UsageError(f"--submissions: not a folder: {shorten_names(options.submissions)}")
     submissions = []
     first_paths: dict[str, str] = {}
     for path in paths:
         name = show_name(os.path.basename(os.path.abspath(path)))
-        output_name = make_safe_name(name)
+        # Any system can have a folder of this name: some characters and the devices of Windows are avoided.
+        output_name = re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(name).strip(" .")) or "_"
+        if re.match(r"(?i)(aux|con|nul|prn|(com|lpt)\d)(\.|$)", output_name):
+            output_name = f"_{output_name}"
         first_path = first_paths.setdefault(fold_text(output_name), path)
         if first_path != path:
             raise UsageError(f"--submissions: equal names: {first_path}, {path}: rename one of them")
         output_folder = join_folder(GRADED_FOLDER.format(split=split.name), output_name)
         submissions.append(Submission(name, path, output_folder))
-    return submissions
+    return [read_submission(split, submission, options.systems) for submission in submissions]
 
 
 def is_hidden(name: str) -> bool:
@@ -5869,13 +5836,6 @@ def show_name(name: str) -> str:
     return escape_console(unicodedata.normalize("NFC", name))
 
 
-def make_safe_name(text: str) -> str:
-    """Return a name that a folder can have on any system."""
-    name = re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(text).strip(" .")) or "_"
-    is_device = re.match(r"(?i)(aux|con|nul|prn|(com|lpt)\d)(\.|$)", name)  # of Windows
-    return f"_{name}" if is_device else name
-
-
 def read_submission(split: Split, submission: Submission, chosen: Sequence[str] | None) -> Submission:
     """Read the chosen systems of a submission, or all."""
     problems: Problems = []
@@ -5885,35 +5845,25 @@ def read_submission(split: Split, submission: Submission, chosen: Sequence[str] 
     try:
         if submission.name:
             folder = find_inner_folder(folder, split.name)
+            submission = submission._replace(folder=folder)
         files = find_systems(folder, split.name)
-        names = sorted(set(chosen), key=compute_system_order) if chosen else list(files)
-        if submission.name:
-            check_number_of_systems(split, folder, names, chosen)
+        names = sorted(set(chosen or files), key=lambda name: (name not in SYSTEMS, name))
+        expected = PREDICTIONS_FILE.format(split=split.name, system="NAME")
+        if submission.name and not names:
+            found = shorten_names(sorted(itertools.filterfalse(is_hidden, os.listdir(folder)))) or "nothing"
+            raise InputError([Problem(folder, f"no predictions: expected {expected}, found {found}")])
+        if submission.name and not chosen and len(names) > MAX_SYSTEMS:
+            text = f"{len(names)} systems, more than {MAX_SYSTEMS}: choose with --systems"
+            raise InputError([Problem(folder, text)])
         for name in names or ["*"]:  # if there is none, reading says that
             usual = os.path.join(folder, PREDICTIONS_FILE.format(split=split.name, system=name))
-            found = submission._replace(folder=folder)
-            system = read_system(split, found, name, files.get(name, usual), problems)
+            system = read_system(split, submission, name, files.get(name, usual), problems)
             systems += [system] if system else []
     except InputError as error:
         problems += error.records
     except OSError as error:
         problems.append(Problem(folder, f"cannot be read: {error.strerror}"))
-    return submission._replace(folder=folder, names=names, systems=systems, problems=problems)
-
-
-def check_number_of_systems(
-    split: Split, folder: str, names: Sequence[str], chosen: Sequence[str] | None
-) -> None:
-    """Raise InputError for a submission without systems, or with too many."""
-    what = ""
-    if not names:
-        found = shorten_names(sorted(name for name in os.listdir(folder) if not is_hidden(name)))
-        expected = PREDICTIONS_FILE.format(split=split.name, system="NAME")
-        what = f"no predictions: expected {expected}, found {found or 'nothing'}"
-    elif not chosen and len(names) > MAX_SYSTEMS:
-        what = f"{len(names)} systems, more than {MAX_SYSTEMS}: choose with --systems"
-    if what:
-        raise InputError([Problem(folder, what)])
+    return submission._replace(names=names, systems=systems, problems=problems)
 
 
 def find_inner_folder(folder: str, split: str) -> str:
@@ -5960,19 +5910,14 @@ def read_system(
     return System(name, file.source, answers, warnings, submission.name, n_loaded)
 
 
-def compute_system_order(name: str) -> tuple[bool, str]:
-    return name not in SYSTEMS, name
-
-
 def find_systems(folder: str, split: str) -> dict[str, str]:
     paths = find_files(folder, PREDICTIONS_FILE.format(split=split, system="*"))
-    names = sorted(paths, key=compute_system_order)
-    repeated = find_repeated(fold_text(show_name(name)) for name in names)
+    folded = {path: fold_text(show_name(name)) for name, path in paths.items()}
+    repeated = find_repeated(folded.values())
     if repeated:
-        equal = [paths[name] for name in names if fold_text(show_name(name)) in repeated]
-        text = f"equal names of systems: {shorten_names(equal)}: rename all but one"
-        raise InputError([Problem(folder, text)])
-    return {show_name(name): paths[name] for name in names}
+        equal = shorten_names([path for path, name in folded.items() if name in repeated])
+        raise InputError([Problem(folder, f"equal names of systems: {equal}: rename all but one")])
+    return {show_name(name): path for name, path in paths.items()}
 
 
 def parse_predictions(
@@ -6140,16 +6085,13 @@ def fold_id(name: str) -> str:
     return words[-1] if words else name
 
 
-def strip_path_and_suffix(doc_id: str) -> str:
-    return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1].casefold())
-
-
 def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
     retrieved = dict.fromkeys(flatten(row.retrieved_ids for row in rows.values()))
     unknown = [name for name in retrieved if name not in split.documents]
     similar = []
     others = []
-    matches = match_forms(unknown, split.documents, strip_path_and_suffix)
+    path_or_suffix = r"(?s).*[/\\]|\.(json|jsonl|txt|md|html?|pdf|xml)$"
+    matches = match_forms(unknown, split.documents, lambda name: re.sub(path_or_suffix, "", name.casefold()))
     for name in unknown:
         if name not in matches:
             others.append(name)
@@ -6402,7 +6344,12 @@ def score_retrieval_and_citations(inputs: SplitInputs) -> SplitInputs:
         for answer in system.answers:
             scores = score_prediction(answer.question, answer.prediction)
             answers.append(replace(answer, scores=scores))
-        add_function_scores(system.title, answers, inputs.options.functions)
+        add_function_scores(
+            system.title,
+            answers,
+            inputs.options.functions,
+            lambda row: [] if row.prediction is NO_PREDICTION else [row.question, row.prediction],
+        )
         systems.append(replace(system, answers=answers))
     return inputs._replace(study=replace(inputs.study, systems=systems))
 
@@ -6516,7 +6463,7 @@ def describe_questions(inputs: SplitInputs) -> list[str]:
 
 def list_split_remarks(graded: GradedSplit) -> list[WarningRecord]:
     """Return what is missing, or to be doubted."""
-    warnings = list_change_warnings(graded.changes_since)
+    warnings = list(flatten(since.warnings for since in graded.changes_since.values()))
     generators: set[str] = set()
     for system in graded.systems:
         if RUBRIC not in system.judged:
@@ -6634,9 +6581,6 @@ class SplitAnswer(Answer, gc=False):
     def score(self) -> float | None:
         """The score by the rubric that counts; None without one."""
         return None if self.find_failure(RUBRIC) else self.scores.get(ANSWER_MEASURE.name)
-
-    def list_arguments(self) -> list[Any]:
-        return [] if self.prediction is NO_PREDICTION else [self.question, self.prediction]
 
     def find_flags(self) -> list[str]:
         return find_flags(self.prediction.answer, self.question.question, self.question.answer)
@@ -8109,9 +8053,6 @@ class ItemAnswer(Answer):
     similarity: float = 0.0  # cosine with the best gold answer
     is_tuned: bool = False  # whether the threshold of similarity was chosen on it
 
-    def list_arguments(self) -> list[Any]:
-        return [] if is_blank(self.item.prediction) else [self.item]
-
     @property
     def has_context(self) -> bool:
         return not is_blank("".join(self.item.context))
@@ -8384,7 +8325,9 @@ class AnswerOptions(JudgeOptions, GateOptions):
     judge_top: int | None = option(
         None, f"judge the N best by the first method (default: {USUAL_JUDGE_TOP}, or all)", metavar="N"
     )
-    threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
+    threshold: float = option(
+        0.75, "of semantic_fixed (default: 0.75)", type=partial(parse_number, float, 0, 1), metavar="X"
+    )
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
     # Rows of a Python program, by name, as the content of files: so they are read and checked as files are
     sources: Mapping[str, FileData] = NOTHING
@@ -8469,7 +8412,7 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
     console.print(render_text(report.parts))
     print_saved(files, "Evaluation results", console)
     remarks = list(flatten(list_failures(study, system) for system in graded.systems))
-    remarks += list_change_warnings(graded.changes_since)
+    remarks += flatten(since.warnings for since in graded.changes_since.values())
     print_end(session, remarks, console, graded.checks)
     return decide_exit_code(is_written, session.is_complete, graded.is_complete, checks=graded.checks)
 
@@ -8639,7 +8582,12 @@ def score_without_judge(
                 if score:
                     scores[name] = score(answer, options.normalize, threshold.get(name, 0.0))
             answer.scores = {name: value for name, value in scores.items() if value is not None}
-        add_function_scores(system.name, system.answers, options.functions)
+        add_function_scores(
+            system.name,
+            system.answers,
+            options.functions,
+            lambda row: [] if is_blank(row.item.prediction) else [row.item],
+        )
     return tuning
 
 
@@ -10126,7 +10074,7 @@ def render_summaries(files: Sequence[SummaryFile], differences: Sequence[Differe
     rows: list[MeansRow] = []
     for file in files:
         answers = file.system.answers
-        n_failed = sum(answer.is_failed for answer in answers)
+        n_failed = sum(isinstance(answer.outcomes[TOTAL], Failure) for answer in answers)
         rows.append(([file.system.name, len(answers), n_failed, file.n_skipped], file.system.means))
     headings = ["Summaries", "Evaluated", "Failed", "Left out"]
     overview = build_means_part("Summary evaluation results", headings, rows, SUMMARY_MEASURES)
@@ -10847,8 +10795,7 @@ class Results(dict[str, dict[str, Any]]):
         super().__init__(msgspec.to_builtins(content, enc_hook=list))
         self._means = {system.title: system.means for system in systems}
         self._measures = measures
-        header = ["system" if name == "configuration" else name for name in report.header]
-        self._rows = [dict(zip(header, row, strict=True)) for row in report.rows()]
+        self._report = report
         self._differences = differences
 
     def __repr__(self) -> str:
@@ -10859,7 +10806,8 @@ class Results(dict[str, dict[str, Any]]):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dict per answer: the columns of the CSV, None for what was not measured."""
-        return [dict(row) for row in self._rows]
+        header = ["system" if name == "configuration" else name for name in self._report.header]
+        return [dict(zip(header, row, strict=True)) for row in self._report.rows()]
 
     def summary(self) -> list[dict[str, Any]]:
         """Return a flat dict per system and measure: the mean of `n` questions, 95 % from `low` to `high`."""
@@ -10915,8 +10863,7 @@ def grade(
     6
     """
     check_measure_names(measures, collect_taken_names())
-    values = list_criterion_values(criteria)
-    if callable(judge) and values:
+    if callable(judge) and criteria:
         raise ValueError("judge: a function judges by the rubric only, name a model")
     chosen = None if systems is None else sorted(collect_ids(systems))
     if chosen == []:
@@ -10925,17 +10872,14 @@ def grade(
         split=split,
         systems=chosen,
         judge=chosen,
-        criteria=values,
-        repeats=check_repeats(repeats),
-        judge_model=name_model(judge),
-        journal_only=judge is None,
         functions=measures,
         root="" if str(folder) == "." else str(folder),  # results name files as the command line does
+        **build_judge_values(judge, criteria, repeats),
     )
     with input_errors_only():
         inputs = score_retrieval_and_citations(read_split_inputs(options))
         outcomes, session = ask_silently(
-            judge, inputs.study, options, (1, TOP_SCORE), lambda row: (row.question, row.texts["answer"])
+            judge, inputs.study, options, (1, TOP_SCORE), lambda row: [row.question, row.texts["answer"]]
         )
         graded = grade_submissions(inputs, outcomes, session)
     [submission] = graded.submissions
@@ -10982,17 +10926,14 @@ def grade_answers(
         given_columns=tuple(named.items()),
         given_methods=given,
         protocol=check_name("protocol", protocol, ANSWER_PROMPTS),
-        criteria=list_criterion_values(criteria),
-        repeats=check_repeats(repeats),
-        judge_model=name_model(judge),
-        journal_only=judge is None,
         functions=measures,
         folder=str(folder),
         sources=encode_sources(rows),
+        **build_judge_values(judge, criteria, repeats),
     )
     with input_errors_only():
         inputs = read_answer_inputs(options)
-        outcomes, session = ask_silently(judge, inputs.study, options, (0, 1), lambda row: (row.item,))
+        outcomes, session = ask_silently(judge, inputs.study, options, (0, 1), lambda row: [row.item])
         graded = grade_scored_answers(inputs, outcomes, session)
     documents = {system.title: build_answer_results(graded, system) for system in graded.systems}
     report = build_answer_report(graded, documents)
@@ -11005,24 +10946,24 @@ def check_name(what: str, name: str, known: Collection[str]) -> str:
     return name
 
 
-def check_repeats(repeats: int) -> int:
-    if not isinstance(repeats, int) or not 1 <= repeats <= MAX_REPEATS:
-        raise ValueError(f"repeats: expected a whole number from 1 to {MAX_REPEATS}, got {repeats!r}")
-    return repeats
-
-
 def check_measure_names(measures: Collection[str], taken: Collection[str]) -> None:
     repeated = sorted(set(measures) & set(taken))
     if repeated:
         raise ValueError(f"measures: the name is taken: {', '.join(repeated)}")
 
 
-def list_criterion_values(criteria: OwnCriteria) -> Sequence[CriterionValue]:
+def build_judge_values(judge: object, criteria: OwnCriteria, repeats: int) -> dict[str, Any]:
+    """Return the options that say who judges what. Raises TypeError, ValueError."""
+    if not (judge is None or isinstance(judge, str) or callable(judge)):
+        raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
+    if not isinstance(repeats, int) or not 1 <= repeats <= MAX_REPEATS:
+        raise ValueError(f"repeats: expected a whole number from 1 to {MAX_REPEATS}, got {repeats!r}")
     if isinstance(criteria, (str, Path)):
-        return [criteria]
-    if isinstance(criteria, Mapping):
-        return [{"name": name, "description": question} for name, question in criteria.items()]
-    return criteria
+        criteria = [criteria]
+    elif isinstance(criteria, Mapping):
+        criteria = [{"name": name, "description": question} for name, question in criteria.items()]
+    model = judge if isinstance(judge, str) else None
+    return {"judge_model": model, "journal_only": judge is None, "criteria": criteria, "repeats": repeats}
 
 
 def encode_sources(rows: Any) -> dict[str, FileData]:
@@ -11067,13 +11008,6 @@ def convert_foreign(value: Any) -> Any:
 # -- Judging without a console
 
 
-def name_model(judge: object) -> str | None:
-    """Return the model that judges; None for a function, and for the journal alone."""
-    if not (judge is None or isinstance(judge, str) or callable(judge)):
-        raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
-    return judge if isinstance(judge, str) else None
-
-
 @contextmanager
 def input_errors_only() -> Iterator[None]:
     """Raise InputError for whatever ends a command."""
@@ -11088,43 +11022,30 @@ def ask_silently(
     study: Study[A],
     options: SplitOptions | AnswerOptions,
     bounds: tuple[float, float],
-    get_arguments: Callable[[A], tuple[Any, ...]],
+    get_arguments: Callable[[A], Sequence[Any]],
 ) -> tuple[Outcomes, Session]:
     """Ask a function of the user's, which returns scores within the bounds, or a model, or the journal alone.
 
     Raises UsageError, JudgeUnavailable, or what the function raises as InputError.
     """
-    if callable(judge):
-        return ask_function(judge, study, bounds, get_arguments, options.repeats)
-    # Without a judge, criteria would have no scores.
-    is_needed = bool(options.criteria) or judge is not None
-    assignment = Assignment(partial(list_requests, study), options, is_needed)
-    with ask_model(assignment, Console(None, None)) as (outcomes, session):
-        if session.unavailable:
-            raise JudgeUnavailable(session.unavailable)
-        return outcomes, session
-
-
-# -- Functions of the user's own
-
-
-def ask_function(
-    judge: Callable[..., object],
-    study: Study[A],
-    bounds: tuple[float, float],
-    get_arguments: Callable[[A], tuple[Any, ...]],
-    n_repeats: int,
-) -> tuple[Outcomes, Session]:
+    if not callable(judge):
+        # Without a judge, criteria would have no scores.
+        is_needed = bool(options.criteria) or judge is not None
+        assignment = Assignment(partial(list_requests, study), options, is_needed)
+        with ask_model(assignment, Console(None, None)) as (outcomes, session):
+            if session.unavailable:
+                raise JudgeUnavailable(session.unavailable)
+            return outcomes, session
     name = getattr(judge, "__name__", type(judge).__name__)
     answers = {system.title: system.answers for system in study.systems}
     answered: list[tuple[Request, Outcome]] = []
-    for request in repeat_requests(list_requests(study), n_repeats):
+    for request in repeat_requests(list_requests(study), options.repeats):
         place = f"{name}: {request.system}, {request.item_id}"
         arguments = get_arguments(answers[request.system][request.position])
         score = call_function(judge, arguments, place, bounds)
         outcome = Failure("not judged by the function", asked=False)
         answered.append((request, outcome if score is None else Judgement(score, "")))
-    return collect_outcomes(answered), Session(name, name, repeats=n_repeats)
+    return collect_outcomes(answered), Session(name, name, repeats=options.repeats)
 
 
 def call_function(
@@ -11155,14 +11076,18 @@ def build_function_measure(name: str) -> Measure:
 
 
 def add_function_scores(
-    system: str, answers: Iterable[Answer], functions: Mapping[str, Callable[..., float | None]]
+    system: str,
+    answers: Iterable[A],
+    functions: Mapping[str, Callable[..., float | None]],
+    get_arguments: Callable[[A], Sequence[Any]],
 ) -> None:
-    """Add the scores of a system's answers by measures of the user's own. A missing answer is a miss."""
+    """Add the scores of a system's answers by measures of the user's own. Without arguments it is a miss."""
     for name, function in functions.items():
         for answer in answers:
+            arguments = get_arguments(answer)
             score: float | None = 0.0
-            if answer.list_arguments():
-                score = call_function(function, answer.list_arguments(), f"{name}: {system}, {answer.id}")
+            if arguments:
+                score = call_function(function, arguments, f"{name}: {system}, {answer.id}")
             if score is not None:
                 answer.scores[name] = score
 
