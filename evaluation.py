@@ -5228,12 +5228,11 @@ class Threshold(NamedTuple):
 
 def find_measure(threshold: Threshold, measures: Sequence[Measure]) -> Measure:
     """Return the measure with this name or title: "recall@5" for "Recall@5 %". Raises UsageError."""
-    name = threshold.measure.lower()
-    titles = [measure.title.lower().removesuffix(" %") for measure in measures]
-    for measure, title in zip(measures, titles, strict=True):
-        if name in (measure.name, title):
-            return measure
-    raise UsageError(f"{threshold.name}: unknown measure; the measures are {', '.join(titles)}")
+    titled = {measure.title.lower().removesuffix(" %"): measure for measure in measures}
+    named = {**titled, **{measure.name: measure for measure in measures}}
+    if threshold.measure.lower() not in named:
+        raise UsageError(f"{threshold.name}: unknown measure; the measures are {', '.join(titled)}")
+    return named[threshold.measure.lower()]
 
 
 def check_thresholds(options: GateOptions, systems: Sequence[str], measures: Sequence[Measure]) -> None:
@@ -5264,13 +5263,13 @@ def check_means(
                 submitted[title] = mean.value
         if not submitted:
             checks.append(Check(f"{threshold.name}: nothing was submitted for it", is_worse=True))
-        unknown = [title for title, value in submitted.items() if value is None]
+        unknown = shorten_names([title for title, value in submitted.items() if value is None])
         if unknown:
-            what = f"cannot be compared: not measured for {shorten_names(unknown)}"
-            checks.append(Check(f"{threshold.name}: {what}", is_worse=False))
+            line = f"{threshold.name}: cannot be compared: not measured for {unknown}"
+            checks.append(Check(line, is_worse=False))
+        side = "above" if measure.direction < 0 else "below"
         for title, value in submitted.items():
             if value is not None and measure.direction * (value - threshold.value) < -1e-9:
-                side = "above" if measure.direction < 0 else "below"
                 shown = f"{measure.title} {format_number(value, measure.digits + 1)}"
                 line = f"{title}: {shown} is {side} {threshold.value:g}"
                 checks.append(Check(line, is_worse=True))
@@ -5714,13 +5713,15 @@ def describe_submissions(submissions: Sequence[Submission]) -> Iterator[str]:
 
 
 def write_kit(split: str, folder: str, console: Console) -> int:
+    """Write all that students need to check their predictions, into a folder that is new or empty."""
     problems: Problems = []
     questions, _ = read_questions(split, problems)
     raise_problems(problems)
     if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
         raise UsageError(f"{folder} is not an empty folder: name another one, or move it away")
-    rows = [{"question_id": row.question_id, "question": row.question} for row in questions]
-    lines = [encode_json(row) + b"\n" for row in rows]
+    lines = []
+    for row in questions:
+        lines.append(encode_json({"question_id": row.question_id, "question": row.question}) + b"\n")
     points = textwrap.fill(f"Points are 100 times the mean of all questions. {COMBINED_POINTS}", 100)
     readme = KIT_README.replace("{split}", split).replace("{points}", points)
     program = Path(__file__).resolve()
@@ -5895,17 +5896,17 @@ def read_system(
     warnings = list_warnings(path, [*malformed, *check_predictions(file, split, rows, names)])
     answers = []
     for question, gold_id in zip(split.questions, split.gold_ids, strict=True):
-        answers.append(
-            SplitAnswer(
-                question,
-                rows.get(question.question_id, NO_PREDICTION),
-                split,
-                gold_id,
-                id=question.question_id,
-                item_key=(question.question_id, gold_id),
-                cluster=question.doc_id,
-            )
+        question_id = question.question_id
+        answer = SplitAnswer(
+            question,
+            rows.get(question_id, NO_PREDICTION),
+            split,
+            gold_id,
+            id=question_id,
+            item_key=(question_id, gold_id),
+            cluster=question.doc_id,
         )
+        answers.append(answer)
     n_loaded = len(rows) + sum(name not in rows for name in names)
     return System(name, file.source, answers, warnings, submission.name, n_loaded)
 
@@ -5939,9 +5940,8 @@ def parse_predictions(
         problems.append(problem)
         return None
     for field, found in faults.items():
-        kind = "predictions that cannot be read, counted as blank"
-        if field:
-            kind = f"{field} that cannot be read, counted as not given"
+        whole = "predictions that cannot be read, counted as blank"
+        kind = f"{field} that cannot be read, counted as not given" if field else whole
         cases = [problem._replace(file="").describe() for problem in found]
         malformed.append(WarningRecord(kind, cases, is_misread=True, is_malformed=True))
     return parsed
@@ -5981,11 +5981,11 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
     """Return a warning for each thing that is odd about the gold; to check there are more than to grade."""
     questions = split.questions
     checked = questions if is_check else []
-    states = {doc_id: document.state for doc_id, document in split.documents.items()}
-    missing = [doc_id for doc_id, state in states.items() if state == "missing"]
+    by_state = defaultdict(list)
+    for doc_id, document in split.documents.items():
+        by_state[document.state].append(doc_id)
     # A corpus may be incomplete: to grade, that is worth a warning only if most documents are missing.
-    if not is_check and 2 * len(missing) <= len(states):
-        missing = []
+    is_odd = is_check or 2 * len(by_state["missing"]) > len(split.documents)
     lacking = []
     strange = []
     for question in questions:
@@ -5994,18 +5994,16 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
             lacking.append(f"{question.question_id} lacks {', '.join(levels)}")
         document = split.find_gold(question)
         sentences = {} if is_check and document.state == "plain" else document.sentences
-        if sentences is not None and not sentences.keys() >= set(question.evidence_sentences):
-            ids = sorted(set(question.evidence_sentences).difference(sentences))
+        ids = [] if sentences is None else sorted(set(question.evidence_sentences).difference(sentences))
+        if ids:
             strange.append(f"{question.question_id}: {', '.join(ids)} in {', '.join(question.gold_ids)}")
     drafted = [row for row in questions if row.synthetic is True and row.reviewed is not True]
     warnings = {
         "question IDs that occur more than once": find_repeated(row.question_id for row in questions),
         "questions that a model drafted and no person has checked": [row.question_id for row in drafted],
         "rubrics that lack a level": lacking,
-        "gold documents that are not in the corpus": missing,
-        "gold documents that look like JSON but cannot be read as it": [
-            doc_id for doc_id, state in states.items() if state == "malformed"
-        ],
+        "gold documents that are not in the corpus": by_state["missing"] if is_odd else [],
+        "gold documents that look like JSON but cannot be read as it": by_state["malformed"],
         "questions with gold sentences that are not in their document": strange,
         "questions without evidence_sentences, which count as none": [
             row.question_id for row in questions if row.lacks_evidence
@@ -6048,15 +6046,13 @@ def check_question_ids(
         asked = questions.get(name, row.question)
         if row.question != asked and fold_text(row.question) not in ("", fold_text(asked)):
             swapped.append(name)
-    repeated = find_repeated(name for name in names if name in rows)
+    repeated = find_repeated(filter(rows.__contains__, names))
+    missed = [name for name in lacking if name not in meant]
     form = "IDs unlike those of the questions, counted as misses"
     return [
         WarningRecord("IDs that occur more than once, the last counts", repeated),
         WarningRecord(form, renamed, "write them as in the questions file", is_misread=True),
-        WarningRecord(
-            "questions without a prediction, counted as misses",
-            [name for name in lacking if name not in meant],
-        ),
+        WarningRecord("questions without a prediction, counted as misses", missed),
         WarningRecord(UNKNOWN_ID, [name for name in unknown if name not in forms]),
         WarningRecord("predictions with another text than the question's", swapped),
     ]
@@ -6090,21 +6086,18 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
     unknown = [name for name in retrieved if name not in split.documents]
     similar = []
     others = []
-    path_or_suffix = r"(?s).*[/\\]|\.(json|jsonl|txt|md|html?|pdf|xml)$"
+    path_or_suffix = r"(?s)\A.*[/\\]|\.(json|jsonl|txt|md|html?|pdf|xml)$"
     matches = match_forms(unknown, split.documents, lambda name: re.sub(path_or_suffix, "", name.casefold()))
     for name in unknown:
         if name not in matches:
             others.append(name)
         elif not split.lacks_documents and split.find_document(name).state == "missing":
             similar.append(f"{name} for {matches[name]}")
-    advice = "write them as in the corpus"
-    return [
-        WarningRecord("retrieved IDs unlike those of the documents", similar, advice, is_misread=True),
-        # With gold, only its documents are known.
-        WarningRecord(
-            "retrieved IDs that no document of the corpus has", [] if split.corpus_sha256 else others
-        ),
-    ]
+    form = "retrieved IDs unlike those of the documents"
+    found = [WarningRecord(form, similar, "write them as in the corpus", is_misread=True)]
+    if not split.corpus_sha256:  # with gold, only its documents are known
+        found.append(WarningRecord("retrieved IDs that no document of the corpus has", others))
+    return found
 
 
 def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
@@ -6138,7 +6131,7 @@ def find_misspelt_fields(file: FileData, rows: Mapping[str, Prediction]) -> list
     for question_id, row in rows.items():
         if not (row.answer and row.evidence_sentences and row.retrieved_docs):
             lacking.append(question_id)
-    if not lacking:
+    if not lacking:  # parse_members would read all rows
         return []
     first, _ = parse_members(dict[str, Any], file, lacking[:SAMPLE_SIZE], lambda row: only_dict(row.data))
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
@@ -6177,7 +6170,7 @@ def list_data_warnings(submissions: Sequence[Submission]) -> list[WarningRecord]
 
 def find_equal(submissions: Sequence[Submission]) -> list[list[str]]:
     """Return the titles of systems of different submissions whose predictions are all equal."""
-    groups: dict[str, list[SplitSystem]] = defaultdict(list)
+    owners: dict[str, dict[str, str]] = defaultdict(dict)  # hash -> title -> submission
     for system in flatten(submission.systems for submission in submissions):
         rows = []
         for answer in system.answers:
@@ -6185,12 +6178,8 @@ def find_equal(submissions: Sequence[Submission]) -> list[list[str]]:
             if row is not NO_PREDICTION:
                 rows.append([answer.id, row.answer.strip(), row.evidence_sentences, row.retrieved_ids])
         if rows and len(submissions) > 1:
-            groups[hash_json(rows)].append(system)
-    equal = []
-    for group in groups.values():
-        if len({system.submission for system in group}) > 1:
-            equal.append([system.title for system in group])
-    return equal
+            owners[hash_json(rows)][system.title] = system.submission
+    return [list(titles) for titles in owners.values() if len(set(titles.values())) > 1]
 
 
 # ------------------------------------------------------------------ 12. Grading a split
