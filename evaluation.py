@@ -5000,9 +5000,7 @@ class Answer(msgspec.Struct, kw_only=True):
     scores: dict[str, float] = {}
     outcomes: dict[str, Outcome | Decision] = {}  # a decision keeps the judge's
     flags: Sequence[str] = ()  # empty if no judge was asked
-
-    def find_flags(self) -> list[str]:
-        raise NotImplementedError
+    find_flags: ClassVar[Callable[..., list[str]]]  # each kind of answer has its own
 
     def find_decision(self, criterion: Criterion) -> Decision | None:
         outcome = self.outcomes.get(criterion.name)
@@ -5046,9 +5044,8 @@ def list_requests(study: Study[A]) -> Iterator[Request]:
         owner = system.submission if n_submissions > 1 else ""
         for position, case in list_cases(study, system, criterion):
             if isinstance(case, Task):
-                item_id = system.answers[position].id
-                request = Request(system.title, item_id, position, case.prompt, case.texts)
-                yield request._replace(criterion=criterion.name, submission=owner)
+                about = (system.title, system.answers[position].id, position)
+                yield Request(*about, case.prompt, case.texts, criterion=criterion.name, submission=owner)
 
 
 def list_cases(study: Study[A], system: System[A], criterion: Criterion) -> Iterator[tuple[int, Case]]:
@@ -5194,11 +5191,10 @@ def list_ids(answers: Iterable[Answer]) -> list[str]:
 
 def describe_judgement(answer: Answer, criterion: Criterion, *, has_repeats: bool) -> dict[str, Any]:
     """Return what a judge says of an answer by a criterion, and of repeats all scores."""
-    said: dict[str, Any] = {f"{criterion.name}_rationale": answer.find_rationale(criterion)}
+    judgement = answer.find_judgement(criterion)
+    said: dict[str, Any] = {f"{criterion.name}_rationale": judgement.rationale if judgement else ""}
     if has_repeats:
-        judgement = answer.find_judgement(criterion)
-        scores = [repeat.score for repeat in judgement.repeats] if judgement else []
-        said[f"{criterion.name}_repeats"] = scores
+        said[f"{criterion.name}_repeats"] = [row.score for row in judgement.repeats] if judgement else []
     return said
 
 
@@ -5413,9 +5409,10 @@ class Option(NamedTuple):
 def option(default: Any, help_text: str, flag: str = "", **settings: Any) -> Any:
     """Return an Option, whose flag is the attribute's name with dashes by default; False makes a switch."""
     if default is False:
-        return Option(flag, {"default": False, "help": help_text, "action": "store_true", **settings})
-    settings = {"metavar": "NAME", **settings}
-    settings.setdefault("type", VALUE_TYPES.get(settings["metavar"], parse_text))
+        settings["action"] = "store_true"
+    else:
+        metavar = settings.setdefault("metavar", "NAME")
+        settings.setdefault("type", VALUE_TYPES.get(metavar, parse_text))
     if "choices" in settings:
         help_text += f": {', '.join(settings['choices'])}"
     return Option(flag, {"default": default, "help": help_text, **settings})
