@@ -5294,14 +5294,10 @@ def find_changes(
     """Compare systems with their earlier runs, on the measures that are compared: has any dropped?"""
     keys = group.table.item_keys
     common: dict[str, Sample] = {}
-    gone: dict[str, list[str]] = {}
     pairs = []
     for name in [name for name in group.places if name in runs]:
         positions = {key: position for position, key in enumerate(runs[name].item_keys)}
-        own_rows = sorted(group.places[name].tolist())
-        rows = [row for row in own_rows if keys[row] in positions]
-        asked = {keys[row][0] for row in own_rows}
-        gone[name] = list(dict.fromkeys(str(key[0]) for key in positions if key[0] not in asked))
+        rows = [row for row in sorted(group.places[name].tolist()) if keys[row] in positions]
         common[name] = group.table.items.select(np.array(rows, np.intp))
         now = group.table.systems[name].select(np.array(rows, np.intp))
         before = runs[name].scores.select(np.array([positions[keys[row]] for row in rows], np.intp))
@@ -5310,6 +5306,8 @@ def find_changes(
     changes = {}
     for name, items in common.items():
         n_possible = max(len(group.places[name]), len(runs[name].item_keys))
+        asked = {keys[row][0] for row in group.places[name].tolist()}
+        gone = dict.fromkeys(str(key[0]) for key in runs[name].item_keys if key[0] not in asked)
         own = [row for row in tested if row.system == name]
         lost = [row.measure.title for row in own if row.state is State.NOT_SUBMITTED]
         compared = [row for row in own if row.state is not State.NOT_SUBMITTED]
@@ -5323,7 +5321,7 @@ def find_changes(
             "not_submitted": lost,
             "notes": notes,
         }
-        checks = check_changes(name, compared, lost, gone[name])
+        checks = check_changes(name, compared, lost, list(gone))
         if 2 * items.n < n_possible or not items.n:
             shown = f"only {items.n} of {n_possible} questions"
             line = f"{name}: {shown} are in the baseline with the same gold"
@@ -6329,13 +6327,10 @@ def score_retrieval_and_citations(inputs: SplitInputs) -> SplitInputs:
         answers = []
         for answer in system.answers:
             scores = score_prediction(answer.question, answer.prediction)
+            is_missing = answer.prediction is NO_PREDICTION
+            arguments = [] if is_missing else [answer.question, answer.prediction]
+            scores |= call_functions(inputs.options.functions, arguments, f"{system.title}, {answer.id}")
             answers.append(replace(answer, scores=scores))
-        add_function_scores(
-            system.title,
-            answers,
-            inputs.options.functions,
-            lambda row: [] if row.prediction is NO_PREDICTION else [row.question, row.prediction],
-        )
         systems.append(replace(system, answers=answers))
     return inputs._replace(study=replace(inputs.study, systems=systems))
 
@@ -8567,13 +8562,9 @@ def score_without_judge(
             for name, score in methods.items():
                 if score:
                     scores[name] = score(answer, options.normalize, threshold.get(name, 0.0))
+            arguments = [] if is_blank(item.prediction) else [item]
+            scores |= call_functions(options.functions, arguments, f"{system.name}, {answer.id}")
             answer.scores = {name: value for name, value in scores.items() if value is not None}
-        add_function_scores(
-            system.name,
-            system.answers,
-            options.functions,
-            lambda row: [] if is_blank(row.item.prediction) else [row.item],
-        )
     return tuning
 
 
@@ -11061,21 +11052,16 @@ def build_function_measure(name: str) -> Measure:
     return Measure(name, name, lowest=-math.inf, highest=math.inf)
 
 
-def add_function_scores(
-    system: str,
-    answers: Iterable[A],
-    functions: Mapping[str, Callable[..., float | None]],
-    get_arguments: Callable[[A], Sequence[Any]],
-) -> None:
-    """Add the scores of a system's answers by measures of the user's own. Without arguments it is a miss."""
+def call_functions(
+    functions: Mapping[str, Callable[..., float | None]], arguments: Sequence[Any], place: str
+) -> dict[str, float]:
+    """Return an answer's scores by measures of the user's own. Without arguments it is a miss."""
+    scores = {}
     for name, function in functions.items():
-        for answer in answers:
-            arguments = get_arguments(answer)
-            score: float | None = 0.0
-            if arguments:
-                score = call_function(function, arguments, f"{name}: {system}, {answer.id}")
-            if score is not None:
-                answer.scores[name] = score
+        score = call_function(function, arguments, f"{name}: {place}") if arguments else 0.0
+        if score is not None:
+            scores[name] = score
+    return scores
 
 
 # ------------------------------------------------------------------ 20. Command line
