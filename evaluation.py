@@ -5603,6 +5603,7 @@ class Submission(NamedTuple):
     name: str = ""
     folder: str = ""  # that has its files, which are only read
     output_folder: str = ""  # in the folder of the results, for its own results and pages
+    page: str = ""  # in the folder of the results
     names: Sequence[str] = ()  # of the systems to grade
     systems: Sequence[SplitSystem] = ()  # that could be read
     problems: Sequence[Problem] = ()  # each keeps one system out, and no other
@@ -5621,11 +5622,8 @@ class Submission(NamedTuple):
     def warnings(self) -> list[WarningRecord]:
         return list(flatten(system.warnings for system in self.systems))
 
-    def name_page(self, split: Split) -> str:
-        return f"{self.output_folder}/{split.name}_evaluation.html"
-
-    def link_page(self, split: Split, question_id: str = "") -> str:
-        return quote(self.name_page(split)) + (f"#{quote(question_id)}" if question_id else "")
+    def link_page(self, question_id: str = "") -> str:
+        return quote(self.page) + (f"#{quote(question_id)}" if question_id else "")
 
 
 def join_folder(folder: str, name: str = "") -> str:
@@ -5818,7 +5816,8 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
         if first_path != path:
             raise UsageError(f"--submissions: equal names: {first_path}, {path}: rename one of them")
         output_folder = join_folder(GRADED_FOLDER.format(split=split.name), output_name)
-        submissions.append(Submission(name, path, output_folder))
+        page = f"{output_folder}/{split.name}_evaluation.html"
+        submissions.append(Submission(name, path, output_folder, page))
     return [read_submission(split, submission, options.systems) for submission in submissions]
 
 
@@ -7382,7 +7381,7 @@ def list_concerns(
     split: Split, submission: Submission, equal: Sequence[Sequence[str]]
 ) -> Iterator[tuple[Concern, LinkCell]]:
     """Yield what needs attention about a submission, for the box on the leaderboard and for its grade."""
-    page = submission.link_page(split)
+    page = submission.link_page()
     for reason in submission.reasons:
         yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
     for system in submission.systems:
@@ -7394,13 +7393,13 @@ def list_concerns(
             ids = list_ids(system.find_missing(criterion))
             if ids:
                 note = f"{criterion.prefix}{len(ids)} ({shorten_names(ids)})"
-                yield Concern.UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note)
+                yield Concern.UNJUDGED, LinkCell(title, submission.link_page(ids[0]), note)
         n_blank = sum(is_blank(answer.prediction.answer) for answer in system.answers)
         if 2 * n_blank >= len(system.answers) > 0:
             yield Concern.UNANSWERED, LinkCell(title, page, f"{n_blank} of {len(system.answers)}")
         for answer in system.flagged:
             note = f"{answer.id} ({', '.join(answer.flags)})"
-            yield Concern.FLAGGED, LinkCell(title, submission.link_page(split, answer.id), note)
+            yield Concern.FLAGGED, LinkCell(title, submission.link_page(answer.id), note)
         for titles in equal:
             if system.title in titles:
                 others = [other for other in titles if other.rpartition("/")[0] != submission.name]
@@ -7419,7 +7418,7 @@ def build_attention_part(gradebook: Gradebook) -> Part:
             concerns[concern] += cells
         last = grade.history[-1].value if grade.history else None
         if last not in (None, grade.points):
-            page = grade.submission.link_page(inputs.split)
+            page = grade.submission.link_page()
             note = f"{format_points(grade.points)}, before {format_points(last)}"
             concerns[Concern.CHANGED].append(LinkCell(name, page, note))
     judges = [row.judge for row in inputs.history.rows if row.judge]
@@ -7470,12 +7469,11 @@ def list_class_measures(split: Split) -> list[Measure]:
 
 
 def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
-    split = gradebook.inputs.split
     named: list[MeansRow] = []
     more: list[list[Cell]] = []
     for grade in gradebook.grades.values():
         submission = grade.submission
-        name = LinkCell(submission.name, submission.link_page(split))
+        name = LinkCell(submission.name, submission.link_page())
         rank: Cell = "n/a" if grade.rank is None else grade.rank
         named.append(([rank, name, grade.system.name], grade.system.means))
         previous = format_points(grade.previous.value) if grade.previous else ""
@@ -7510,7 +7508,7 @@ def render_grades(gradebook: Gradebook, *, has_pages: bool) -> str:
             "flagged": sum(len(system.flagged) for system in submission.systems),
             "decisions": sum(len(answer.decisions) for answer in grade.system.answers),
             "warnings": len(submission.warnings),
-            "page": submission.name_page(split) if has_pages else "",
+            "page": submission.page if has_pages else "",
         }
         for measure in list_class_measures(split):
             mean = grade.system.find_mean(measure)
