@@ -5163,10 +5163,11 @@ def measure_slices(
     study: Study[A], systems: Sequence[System[A]], table: Table, places: Mapping[str, Array]
 ) -> dict[str, Slices]:
     """Return each system's means of each slice: the items with one value of a facet, if these are enough."""
-    slices: dict[str, Slices] = {system.name: {facet: {} for facet in study.facets} for system in systems}
+    slices: dict[str, Slices] = {system.name: {} for system in systems}
     for facet, get in study.facets.items():
         values = [""] * table.items.n
         for system in systems:
+            slices[system.name][facet] = {}
             for place, answer in zip(places[system.name].tolist(), system.answers, strict=True):
                 values[place] = values[place] or get(answer)
         rows: dict[str, list[int]] = defaultdict(list)
@@ -5906,6 +5907,7 @@ def read_system(
 
 
 def find_systems(folder: str, split: str) -> dict[str, str]:
+    """Map the names of systems, as they are shown, to the files of their predictions."""
     paths = find_files(folder, PREDICTIONS_FILE.format(split=split, system="*"))
     folded = {path: fold_text(show_name(name)) for name, path in paths.items()}
     repeated = find_repeated(folded.values())
