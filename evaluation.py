@@ -4976,9 +4976,6 @@ class System(msgspec.Struct, Generic[A]):
     def find_mean(self, measure: Measure) -> Mean:
         return self.means.get(measure.name, NO_MEAN)
 
-    def list_scores(self, name: str) -> list[float]:
-        return [answer.scores[name] for answer in self.answers if name in answer.scores]
-
     def list_judgements(self, criteria: Iterable[Criterion]) -> list[Judgement]:
         """Return what a judge has said of the answers, each repeat by itself."""
         pairs = itertools.product(criteria, self.answers)
@@ -8580,7 +8577,7 @@ def choose_asked(
         return systems, titles, ""
     averages = {}
     for system in systems:
-        scores = system.list_scores(ranker)
+        scores = [answer.scores[ranker] for answer in system.answers if ranker in answer.scores]
         averages[system.title] = divide(math.fsum(scores), len(scores))
     ranks = rank_systems(averages)
     ordered = sorted(systems, key=lambda system: ranks[system.title] or math.inf)
@@ -8826,7 +8823,7 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
     }
     for name in ("input_tokens", "output_tokens"):
         if name in system.means:
-            results[f"total_{name}"] = sum(system.list_scores(name))
+            results[f"total_{name}"] = sum(answer.scores.get(name, 0) for answer in system.answers)
     is_asked = system.title in inputs.study.asked
     if is_asked and inputs.protocol in inputs.study.criteria:
         if inputs.protocol.prompt == "quality" and not graded.why_not:
