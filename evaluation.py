@@ -4884,9 +4884,6 @@ class System(msgspec.Struct, Generic[A]):
     def find_mean(self, measure: Measure) -> Mean:
         return self.means.get(measure.name, NO_MEAN)
 
-    def list_scores(self, name: str) -> list[float]:
-        return [answer.scores[name] for answer in self.answers if name in answer.scores]
-
     def list_judgements(self, criteria: Iterable[Criterion]) -> list[Judgement]:
         """Return what a judge has said of the answers, each repeat by itself."""
         pairs = itertools.product(criteria, self.answers)
@@ -4908,17 +4905,7 @@ class Answer(msgspec.Struct, kw_only=True):
     scores: dict[str, float] = {}
     outcomes: dict[str, Outcome | Decision] = {}  # a decision keeps the judge's
     flags: Sequence[str] = ()  # empty if no judge was asked
-
-    def find_flags(self) -> list[str]:
-        raise NotImplementedError
-
-    def list_arguments(self) -> list[Any]:
-        """Return what measures of the user's own receive; nothing if the answer is missing."""
-        raise NotImplementedError
-
-    @property
-    def is_failed(self) -> bool:
-        return any(isinstance(outcome, Failure) for outcome in self.outcomes.values())
+    find_flags: ClassVar[Callable[..., list[str]]]  # each kind of answer has its own
 
     def find_decision(self, criterion: Criterion) -> Decision | None:
         outcome = self.outcomes.get(criterion.name)
@@ -4962,9 +4949,8 @@ def list_requests(study: Study[A]) -> Iterator[Request]:
         owner = system.submission if n_submissions > 1 else ""
         for position, case in list_cases(study, system, criterion):
             if isinstance(case, Task):
-                item_id = system.answers[position].id
-                request = Request(system.title, item_id, position, case.prompt, case.texts)
-                yield request._replace(criterion=criterion.name, submission=owner)
+                about = (system.title, system.answers[position].id, position)
+                yield Request(*about, case.prompt, case.texts, criterion=criterion.name, submission=owner)
 
 
 def list_cases(study: Study[A], system: System[A], criterion: Criterion) -> Iterator[tuple[int, Case]]:
@@ -5022,22 +5008,18 @@ def judge_system(study: Study[A], system: System[A], outcomes: Outcomes, *, expe
             is_failed = isinstance(outcome, Failure)
             counts = not is_failed or (was_asked and study.failures_count)
             if expects_model or not is_failed:
-                has_score = counts and criterion in judged
-                answers[position] = add_outcome(answers[position], criterion, outcome, has_score=has_score)
+                answer = answers[position]
+                scores = dict(answer.scores)
+                if counts and criterion in judged:
+                    scores |= criterion.score_outcome(outcome)
+                    scores |= criterion.derive(answer, outcome.score)
+                known = {**answer.outcomes, criterion.name: outcome}
+                answers[position] = replace(answer, scores=scores, outcomes=known)
     if judged:
         for position, answer in enumerate(answers):
             if answer.outcomes:
                 answers[position] = replace(answer, flags=answer.find_flags())
     return replace(system, answers=answers, judged=judged)
-
-
-def add_outcome(answer: A, criterion: Criterion, outcome: Outcome | Decision, *, has_score: bool) -> A:
-    scores = answer.scores
-    if has_score:
-        scores = {**scores, **criterion.score_outcome(outcome)}
-        scores |= criterion.derive(answer, outcome.score)
-    outcomes = {**answer.outcomes, criterion.name: outcome}
-    return replace(answer, scores=scores, outcomes=outcomes)
 
 
 def build_table(systems: Iterable[System[A]]) -> tuple[Table, dict[str, Array]]:
@@ -5087,10 +5069,11 @@ def measure_slices(
     study: Study[A], systems: Sequence[System[A]], table: Table, places: Mapping[str, Array]
 ) -> dict[str, Slices]:
     """Return each system's means of each slice: the items with one value of a facet, if these are enough."""
-    slices: dict[str, Slices] = {system.name: {facet: {} for facet in study.facets} for system in systems}
+    slices: dict[str, Slices] = {system.name: {} for system in systems}
     for facet, get in study.facets.items():
         values = [""] * table.items.n
         for system in systems:
+            slices[system.name][facet] = {}
             for place, answer in zip(places[system.name].tolist(), system.answers, strict=True):
                 values[place] = values[place] or get(answer)
         rows: dict[str, list[int]] = defaultdict(list)
@@ -5115,11 +5098,10 @@ def list_ids(answers: Iterable[Answer]) -> list[str]:
 
 def describe_judgement(answer: Answer, criterion: Criterion, *, has_repeats: bool) -> dict[str, Any]:
     """Return what a judge says of an answer by a criterion, and of repeats all scores."""
-    said: dict[str, Any] = {f"{criterion.name}_rationale": answer.find_rationale(criterion)}
+    judgement = answer.find_judgement(criterion)
+    said: dict[str, Any] = {f"{criterion.name}_rationale": judgement.rationale if judgement else ""}
     if has_repeats:
-        judgement = answer.find_judgement(criterion)
-        scores = [repeat.score for repeat in judgement.repeats] if judgement else []
-        said[f"{criterion.name}_repeats"] = scores
+        said[f"{criterion.name}_repeats"] = [row.score for row in judgement.repeats] if judgement else []
     return said
 
 
@@ -5149,12 +5131,11 @@ class Threshold(NamedTuple):
 
 def find_measure(threshold: Threshold, measures: Sequence[Measure]) -> Measure:
     """Return the measure with this name or title: "recall@5" for "Recall@5 %". Raises UsageError."""
-    name = threshold.measure.lower()
-    titles = [measure.title.lower().removesuffix(" %") for measure in measures]
-    for measure, title in zip(measures, titles, strict=True):
-        if name in (measure.name, title):
-            return measure
-    raise UsageError(f"{threshold.name}: unknown measure; the measures are {', '.join(titles)}")
+    titled = {measure.title.lower().removesuffix(" %"): measure for measure in measures}
+    named = {**titled, **{measure.name: measure for measure in measures}}
+    if threshold.measure.lower() not in named:
+        raise UsageError(f"{threshold.name}: unknown measure; the measures are {', '.join(titled)}")
+    return named[threshold.measure.lower()]
 
 
 def check_thresholds(options: GateOptions, systems: Sequence[str], measures: Sequence[Measure]) -> None:
@@ -5185,13 +5166,13 @@ def check_means(
                 submitted[title] = mean.value
         if not submitted:
             checks.append(Check(f"{threshold.name}: nothing was submitted for it", is_worse=True))
-        unknown = [title for title, value in submitted.items() if value is None]
+        unknown = shorten_names([title for title, value in submitted.items() if value is None])
         if unknown:
-            what = f"cannot be compared: not measured for {shorten_names(unknown)}"
-            checks.append(Check(f"{threshold.name}: {what}", is_worse=False))
+            line = f"{threshold.name}: cannot be compared: not measured for {unknown}"
+            checks.append(Check(line, is_worse=False))
+        side = "above" if measure.direction < 0 else "below"
         for title, value in submitted.items():
             if value is not None and measure.direction * (value - threshold.value) < -1e-9:
-                side = "above" if measure.direction < 0 else "below"
                 shown = f"{measure.title} {format_number(value, measure.digits + 1)}"
                 line = f"{title}: {shown} is {side} {threshold.value:g}"
                 checks.append(Check(line, is_worse=True))
@@ -5210,7 +5191,7 @@ class Changes(NamedTuple):
     """A system compared with itself in earlier results, over the questions that both have with equal gold."""
 
     block: Mapping[str, Any]  # as results have it
-    notes: Sequence[str]  # which questions are left out
+    warnings: Sequence[WarningRecord]  # which questions are left out
     checks: Sequence[Check]
 
 
@@ -5220,14 +5201,10 @@ def find_changes(
     """Compare systems with their earlier runs, on the measures that are compared: has any dropped?"""
     keys = group.table.item_keys
     common: dict[str, Sample] = {}
-    gone: dict[str, list[str]] = {}
     pairs = []
     for name in [name for name in group.places if name in runs]:
         positions = {key: position for position, key in enumerate(runs[name].item_keys)}
-        own_rows = sorted(group.places[name].tolist())
-        rows = [row for row in own_rows if keys[row] in positions]
-        asked = {keys[row][0] for row in own_rows}
-        gone[name] = list(dict.fromkeys(str(key[0]) for key in positions if key[0] not in asked))
+        rows = [row for row in sorted(group.places[name].tolist()) if keys[row] in positions]
         common[name] = group.table.items.select(np.array(rows, np.intp))
         now = group.table.systems[name].select(np.array(rows, np.intp))
         before = runs[name].scores.select(np.array([positions[keys[row]] for row in rows], np.intp))
@@ -5236,6 +5213,8 @@ def find_changes(
     changes = {}
     for name, items in common.items():
         n_possible = max(len(group.places[name]), len(runs[name].item_keys))
+        asked = {keys[row][0] for row in group.places[name].tolist()}
+        gone = dict.fromkeys(str(key[0]) for key in runs[name].item_keys if key[0] not in asked)
         own = [row for row in tested if row.system == name]
         lost = [row.measure.title for row in own if row.state is State.NOT_SUBMITTED]
         compared = [row for row in own if row.state is not State.NOT_SUBMITTED]
@@ -5249,12 +5228,13 @@ def find_changes(
             "not_submitted": lost,
             "notes": notes,
         }
+        checks = check_changes(name, compared, lost, list(gone))
         if 2 * items.n < n_possible or not items.n:
-            common_text = f"only {items.n} of {n_possible} questions"
-            line = f"{name}: {common_text} are in the baseline with the same gold"
-            changes[name] = Changes(block, notes, [Check(line, is_worse=False)])
-        else:
-            changes[name] = Changes(block, notes, check_changes(name, compared, lost, gone[name]))
+            shown = f"only {items.n} of {n_possible} questions"
+            line = f"{name}: {shown} are in the baseline with the same gold"
+            checks = [Check(line, is_worse=False)]
+        warnings = [WarningRecord(note, file=name) for note in notes]
+        changes[name] = Changes(block, warnings, checks)
     return changes
 
 
@@ -5310,19 +5290,11 @@ def check_changes(
     return checks
 
 
-def list_change_warnings(changes: Mapping[str, Changes]) -> list[WarningRecord]:
-    """Return how many questions are left out of the comparison with a baseline."""
-    rows = ((name, note) for name, since in changes.items() for note in since.notes)
-    return [WarningRecord(note, file=name) for name, note in rows]
-
-
 def build_baseline_part(path: str | None, changes: Mapping[str, Changes]) -> Part:
     how = "sign flips over documents or questions, adjusted for all measures and systems"
     lines = [f"Baseline: {path}. Drops are tested by {how}."] if path else []
-    for name, since in changes.items():
-        lines += prefix_lines(name, since.notes)
-    for since in changes.values():
-        lines += [check.line for check in since.checks]
+    lines += describe_warnings(flatten(since.warnings for since in changes.values()))
+    lines += [check.line for check in flatten(since.checks for since in changes.values())]
     return Part("Changes since the baseline", lines=lines)
 
 
@@ -5335,13 +5307,17 @@ class Option(NamedTuple):
     flag: str
     settings: Mapping[str, Any]
 
+    def __get__(self, options: object, owner: type) -> Any:  # an option that is not given has its default
+        return self if options is None else self.settings["default"]
+
 
 def option(default: Any, help_text: str, flag: str = "", **settings: Any) -> Any:
     """Return an Option, whose flag is the attribute's name with dashes by default; False makes a switch."""
     if default is False:
-        return Option(flag, {"default": False, "help": help_text, "action": "store_true", **settings})
-    settings = {"metavar": "NAME", **settings}
-    settings.setdefault("type", VALUE_TYPES.get(settings["metavar"], parse_text))
+        settings["action"] = "store_true"
+    else:
+        metavar = settings.setdefault("metavar", "NAME")
+        settings.setdefault("type", VALUE_TYPES.get(metavar, parse_text))
     if "choices" in settings:
         help_text += f": {', '.join(settings['choices'])}"
     return Option(flag, {"default": default, "help": help_text, **settings})
@@ -5373,20 +5349,17 @@ def parse_number(kind: type[int | float], lowest: float, highest: float, text: s
     raise argparse.ArgumentTypeError(f"expected {what} from {lowest:,} to {highest:,}, got {text[:20]!r}")
 
 
-parse_positive = partial(parse_number, int, 1, 10**9)
 parse_amount = partial(parse_number, float, 0, 10**6)
-parse_similarity = partial(parse_number, float, 0, 1)
-
 
 VALUE_TYPES = {  # by the metavar of an option; others are texts
-    "N": parse_positive,
+    "N": partial(parse_number, int, 1, 10**9),
     "NAME": parse_name,
     "DOLLARS": parse_amount,
     "SECONDS": partial(parse_number, float, 0.001, 10**6),
 }
 
 
-class Options:
+class Options(argparse.Namespace):
     """The options of a command; a subclass per command. Help shows each subclass as a group."""
 
     epilog: ClassVar[str] = ""  # at the end of the help
@@ -5394,13 +5367,6 @@ class Options:
         (), "write these reports as well", nargs="+", choices=RENDERERS, metavar="FORMAT"
     )
     quiet: bool = option(False, "print nothing on stderr unless something is wrong")
-
-    def __init__(self, **values: Any) -> None:
-        for name in dir(self):
-            declared = getattr(type(self), name)
-            if isinstance(declared, Option):
-                setattr(self, name, declared.settings["default"])
-        vars(self).update(values)
 
 
 def parse_threshold(text: str) -> Threshold:
@@ -5513,6 +5479,7 @@ class Split(NamedTuple):
     others: dict[str, Document]  # that were read since
     gold_ids: Sequence[str] = ()  # of the questions, see `hash_gold`
     corpus_sha256: str = ""  # of the documents of the questions; "" without gold
+    lacks_documents: bool = False
     warnings: Sequence[WarningRecord] = ()
     root: str = ""
     out: str = ""  # the folder of the results
@@ -5522,10 +5489,6 @@ class Split(NamedTuple):
     @property
     def measures(self) -> list[Measure]:
         return list(flatten(self.blocks.values()))
-
-    @property
-    def lacks_documents(self) -> bool:
-        return any(document.state == "missing" for document in self.documents.values())
 
     def find_gold(self, question: Question | None) -> Document:
         """Return the document that has a question's gold sentences, if there are any."""
@@ -5547,6 +5510,7 @@ class Submission(NamedTuple):
     name: str = ""
     folder: str = ""  # that has its files, which are only read
     output_folder: str = ""  # in the folder of the results, for its own results and pages
+    page: str = ""  # in the folder of the results
     names: Sequence[str] = ()  # of the systems to grade
     systems: Sequence[SplitSystem] = ()  # that could be read
     problems: Sequence[Problem] = ()  # each keeps one system out, and no other
@@ -5565,11 +5529,8 @@ class Submission(NamedTuple):
     def warnings(self) -> list[WarningRecord]:
         return list(flatten(system.warnings for system in self.systems))
 
-    def name_page(self, split: Split) -> str:
-        return f"{self.output_folder}/{split.name}_evaluation.html"
-
-    def link_page(self, split: Split, question_id: str = "") -> str:
-        return quote(self.name_page(split)) + (f"#{quote(question_id)}" if question_id else "")
+    def link_page(self, question_id: str = "") -> str:
+        return quote(self.page) + (f"#{quote(question_id)}" if question_id else "")
 
 
 def join_folder(folder: str, name: str = "") -> str:
@@ -5634,31 +5595,33 @@ def check_inputs(options: CheckOptions, console: Console) -> int:
 def describe_submissions(submissions: Sequence[Submission]) -> Iterator[str]:
     """Yield what each system has answered and, of a class, how many submissions can be graded."""
     for submission in submissions:
-        texts = {system.name: describe_submitted(system.answers) for system in submission.systems}
-        for name in submission.names:
-            yield f"{join_folder(submission.name, name)}: {texts.get(name, 'cannot be graded')}"
+        texts = dict.fromkeys(submission.names, "cannot be graded")
+        for system in submission.systems:
+            predictions = [answer.prediction for answer in system.answers]
+            blank = [answer.id for answer in system.answers if is_blank(answer.prediction.answer)]
+            n_cited = sum(bool(row.evidence_sentences) for row in predictions)
+            n_retrieved = sum(bool(row.retrieved_ids) for row in predictions)
+            n_answered = len(predictions) - len(blank)
+            text = f"{n_answered} of {len(predictions)} questions answered, {n_cited} with citations, "
+            text += f"{n_retrieved} with retrieval"
+            texts[system.name] = text + (f"; not answered: {shorten_names(blank)}" if blank else "")
+        for name, text in texts.items():
+            yield f"{join_folder(submission.name, name)}: {text}"
     if any(submission.name for submission in submissions):
         n_graded = sum(bool(submission.systems) for submission in submissions)
         yield f"{n_graded} can be graded, {len(submissions) - n_graded} cannot"
 
 
-def describe_submitted(answers: Sequence[SplitAnswer]) -> str:
-    blank = [answer.id for answer in answers if is_blank(answer.prediction.answer)]
-    n_cited = sum(bool(answer.prediction.evidence_sentences) for answer in answers)
-    n_retrieved = sum(bool(answer.prediction.retrieved_ids) for answer in answers)
-    counts = f"{n_cited} with citations, {n_retrieved} with retrieval"
-    text = f"{len(answers) - len(blank)} of {len(answers)} questions answered, {counts}"
-    return f"{text}; not answered: {shorten_names(blank)}" if blank else text
-
-
 def write_kit(split: str, folder: str, console: Console) -> int:
+    """Write all that students need to check their predictions, into a folder that is new or empty."""
     problems: Problems = []
     questions, _ = read_questions(split, problems)
     raise_problems(problems)
     if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
         raise UsageError(f"{folder} is not an empty folder: name another one, or move it away")
-    rows = [{"question_id": row.question_id, "question": row.question} for row in questions]
-    lines = [encode_json(row) + b"\n" for row in rows]
+    lines = []
+    for row in questions:
+        lines.append(encode_json({"question_id": row.question_id, "question": row.question}) + b"\n")
     points = textwrap.fill(f"Points are 100 times the mean of all questions. {COMBINED_POINTS}", 100)
     readme = KIT_README.replace("{split}", split).replace("{points}", points)
     program = Path(__file__).resolve()
@@ -5680,18 +5643,14 @@ def write_kit(split: str, folder: str, console: Console) -> int:
 
 
 def is_split(name: str) -> bool:
-    return name in (*SPLITS, *find_splits())
-
-
-def find_splits() -> list[str]:
-    """Return the splits that have questions, the usual ones first."""
-    names = find_files("", QUESTIONS_FILE.format(split="*"))
-    found = [name for name in names if re.fullmatch(SPLIT_NAME, name)]
-    return sorted(found, key=[*SPLITS, *found].index)
+    is_named_right = re.fullmatch(SPLIT_NAME, name) is not None
+    return name in SPLITS or (is_named_right and os.path.isfile(QUESTIONS_FILE.format(split=name)))
 
 
 def advise_on_split(name: str, commands: Iterable[str] = ()) -> str:
-    splits = find_splits()
+    """Return what may be meant by the name of no split, and all splits that have questions."""
+    names = find_files("", QUESTIONS_FILE.format(split="*"))
+    splits = sorted(filter(is_split, names), key=[*SPLITS, *names].index)
     advice = suggest(name, [*commands, *splits])
     if not advice and not re.fullmatch(SPLIT_NAME, name):
         advice = ": expected letters, digits, . and -, but no _"
@@ -5720,7 +5679,10 @@ def read_split(name: str, problems: Problems, root: str = "", *, is_check: bool 
         documents[doc_id], sha256 = read_document(doc_id, problems, root)
         digest.update(json.dumps([doc_id, sha256]).encode())
     gold_ids = list(map(hash_gold, questions))
-    split = Split(name, file, questions, documents, {}, gold_ids, digest.hexdigest(), root=root)
+    lacks_documents = any(document.state == "missing" for document in documents.values())
+    split = Split(
+        name, file, questions, documents, {}, gold_ids, digest.hexdigest(), lacks_documents, root=root
+    )
     return split._replace(warnings=check_gold(split, is_check=is_check))
 
 
@@ -5744,28 +5706,26 @@ def read_questions(
 
 def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
     """Read the submission in each folder of --submissions, or the current directory. Raises UsageError."""
-    submissions = [Submission(folder=options.root)]
-    if options.submissions:
-        submissions = list_submissions(split, options.submissions)
-    return [read_submission(split, submission, options.systems) for submission in submissions]
-
-
-def list_submissions(split: Split, patterns: Sequence[str]) -> list[Submission]:
-    """Return a submission for each folder, named like it. Raises UsageError, also for equal names."""
-    paths = [path for path in list_paths(patterns) if not is_hidden(Path(path).name)]
+    if not options.submissions:
+        return [read_submission(split, Submission(folder=options.root), options.systems)]
+    paths = [path for path in list_paths(options.submissions) if not is_hidden(Path(path).name)]
     if not any(map(os.path.isdir, paths)):
-        raise UsageError(f"--submissions: not a folder: {shorten_names(patterns)}")
+        raise UsageError(f"--submissions: not a folder: {shorten_names(options.submissions)}")
     submissions = []
     first_paths: dict[str, str] = {}
     for path in paths:
         name = show_name(os.path.basename(os.path.abspath(path)))
-        output_name = make_safe_name(name)
+        # Any system can have a folder of this name: some characters and the devices of Windows are avoided.
+        output_name = re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(name).strip(" .")) or "_"
+        if re.match(r"(?i)(aux|con|nul|prn|(com|lpt)\d)(\.|$)", output_name):
+            output_name = f"_{output_name}"
         first_path = first_paths.setdefault(fold_text(output_name), path)
         if first_path != path:
             raise UsageError(f"--submissions: equal names: {first_path}, {path}: rename one of them")
         output_folder = join_folder(GRADED_FOLDER.format(split=split.name), output_name)
-        submissions.append(Submission(name, path, output_folder))
-    return submissions
+        page = f"{output_folder}/{split.name}_evaluation.html"
+        submissions.append(Submission(name, path, output_folder, page))
+    return [read_submission(split, submission, options.systems) for submission in submissions]
 
 
 def is_hidden(name: str) -> bool:
@@ -5778,13 +5738,6 @@ def show_name(name: str) -> str:
     return escape_console(unicodedata.normalize("NFC", name))
 
 
-def make_safe_name(text: str) -> str:
-    """Return a name that a folder can have on any system."""
-    name = re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(text).strip(" .")) or "_"
-    is_device = re.match(r"(?i)(aux|con|nul|prn|(com|lpt)\d)(\.|$)", name)  # of Windows
-    return f"_{name}" if is_device else name
-
-
 def read_submission(split: Split, submission: Submission, chosen: Sequence[str] | None) -> Submission:
     """Read the chosen systems of a submission, or all."""
     problems: Problems = []
@@ -5794,35 +5747,25 @@ def read_submission(split: Split, submission: Submission, chosen: Sequence[str] 
     try:
         if submission.name:
             folder = find_inner_folder(folder, split.name)
+            submission = submission._replace(folder=folder)
         files = find_systems(folder, split.name)
-        names = sorted(set(chosen), key=compute_system_order) if chosen else list(files)
-        if submission.name:
-            check_number_of_systems(split, folder, names, chosen)
+        names = sorted(set(chosen or files), key=lambda name: (name not in SYSTEMS, name))
+        expected = PREDICTIONS_FILE.format(split=split.name, system="NAME")
+        if submission.name and not names:
+            found = shorten_names(sorted(itertools.filterfalse(is_hidden, os.listdir(folder)))) or "nothing"
+            raise InputError([Problem(folder, f"no predictions: expected {expected}, found {found}")])
+        if submission.name and not chosen and len(names) > MAX_SYSTEMS:
+            text = f"{len(names)} systems, more than {MAX_SYSTEMS}: choose with --systems"
+            raise InputError([Problem(folder, text)])
         for name in names or ["*"]:  # if there is none, reading says that
             usual = os.path.join(folder, PREDICTIONS_FILE.format(split=split.name, system=name))
-            found = submission._replace(folder=folder)
-            system = read_system(split, found, name, files.get(name, usual), problems)
+            system = read_system(split, submission, name, files.get(name, usual), problems)
             systems += [system] if system else []
     except InputError as error:
         problems += error.records
     except OSError as error:
         problems.append(Problem(folder, f"cannot be read: {error.strerror}"))
-    return submission._replace(folder=folder, names=names, systems=systems, problems=problems)
-
-
-def check_number_of_systems(
-    split: Split, folder: str, names: Sequence[str], chosen: Sequence[str] | None
-) -> None:
-    """Raise InputError for a submission without systems, or with too many."""
-    what = ""
-    if not names:
-        found = shorten_names(sorted(name for name in os.listdir(folder) if not is_hidden(name)))
-        expected = PREDICTIONS_FILE.format(split=split.name, system="NAME")
-        what = f"no predictions: expected {expected}, found {found or 'nothing'}"
-    elif not chosen and len(names) > MAX_SYSTEMS:
-        what = f"{len(names)} systems, more than {MAX_SYSTEMS}: choose with --systems"
-    if what:
-        raise InputError([Problem(folder, what)])
+    return submission._replace(names=names, systems=systems, problems=problems)
 
 
 def find_inner_folder(folder: str, split: str) -> str:
@@ -5854,34 +5797,30 @@ def read_system(
     warnings = list_warnings(path, [*malformed, *check_predictions(file, split, rows, names)])
     answers = []
     for question, gold_id in zip(split.questions, split.gold_ids, strict=True):
-        answers.append(
-            SplitAnswer(
-                question,
-                rows.get(question.question_id, NO_PREDICTION),
-                split,
-                gold_id,
-                id=question.question_id,
-                item_key=(question.question_id, gold_id),
-                cluster=question.doc_id,
-            )
+        question_id = question.question_id
+        answer = SplitAnswer(
+            question,
+            rows.get(question_id, NO_PREDICTION),
+            split,
+            gold_id,
+            id=question_id,
+            item_key=(question_id, gold_id),
+            cluster=question.doc_id,
         )
+        answers.append(answer)
     n_loaded = len(rows) + sum(name not in rows for name in names)
     return System(name, file.source, answers, warnings, submission.name, n_loaded)
 
 
-def compute_system_order(name: str) -> tuple[bool, str]:
-    return name not in SYSTEMS, name
-
-
 def find_systems(folder: str, split: str) -> dict[str, str]:
+    """Map the names of systems, as they are shown, to the files of their predictions."""
     paths = find_files(folder, PREDICTIONS_FILE.format(split=split, system="*"))
-    names = sorted(paths, key=compute_system_order)
-    repeated = find_repeated(fold_text(show_name(name)) for name in names)
+    folded = {path: fold_text(show_name(name)) for name, path in paths.items()}
+    repeated = find_repeated(folded.values())
     if repeated:
-        equal = [paths[name] for name in names if fold_text(show_name(name)) in repeated]
-        text = f"equal names of systems: {shorten_names(equal)}: rename all but one"
-        raise InputError([Problem(folder, text)])
-    return {show_name(name): paths[name] for name in names}
+        equal = shorten_names([path for path, name in folded.items() if name in repeated])
+        raise InputError([Problem(folder, f"equal names of systems: {equal}: rename all but one")])
+    return {show_name(name): path for name, path in paths.items()}
 
 
 def parse_predictions(
@@ -5903,9 +5842,8 @@ def parse_predictions(
         problems.append(problem)
         return None
     for field, found in faults.items():
-        kind = "predictions that cannot be read, counted as blank"
-        if field:
-            kind = f"{field} that cannot be read, counted as not given"
+        whole = "predictions that cannot be read, counted as blank"
+        kind = f"{field} that cannot be read, counted as not given" if field else whole
         cases = [problem._replace(file="").describe() for problem in found]
         malformed.append(WarningRecord(kind, cases, is_misread=True, is_malformed=True))
     return parsed
@@ -5945,11 +5883,11 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
     """Return a warning for each thing that is odd about the gold; to check there are more than to grade."""
     questions = split.questions
     checked = questions if is_check else []
-    states = {doc_id: document.state for doc_id, document in split.documents.items()}
-    missing = [doc_id for doc_id, state in states.items() if state == "missing"]
+    by_state = defaultdict(list)
+    for doc_id, document in split.documents.items():
+        by_state[document.state].append(doc_id)
     # A corpus may be incomplete: to grade, that is worth a warning only if most documents are missing.
-    if not is_check and 2 * len(missing) <= len(states):
-        missing = []
+    is_odd = is_check or 2 * len(by_state["missing"]) > len(split.documents)
     lacking = []
     strange = []
     for question in questions:
@@ -5958,18 +5896,16 @@ def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
             lacking.append(f"{question.question_id} lacks {', '.join(levels)}")
         document = split.find_gold(question)
         sentences = {} if is_check and document.state == "plain" else document.sentences
-        if sentences is not None and not sentences.keys() >= set(question.evidence_sentences):
-            ids = sorted(set(question.evidence_sentences).difference(sentences))
+        ids = [] if sentences is None else sorted(set(question.evidence_sentences).difference(sentences))
+        if ids:
             strange.append(f"{question.question_id}: {', '.join(ids)} in {', '.join(question.gold_ids)}")
     drafted = [row for row in questions if row.synthetic is True and row.reviewed is not True]
     warnings = {
         "question IDs that occur more than once": find_repeated(row.question_id for row in questions),
         "questions that a model drafted and no person has checked": [row.question_id for row in drafted],
         "rubrics that lack a level": lacking,
-        "gold documents that are not in the corpus": missing,
-        "gold documents that look like JSON but cannot be read as it": [
-            doc_id for doc_id, state in states.items() if state == "malformed"
-        ],
+        "gold documents that are not in the corpus": by_state["missing"] if is_odd else [],
+        "gold documents that look like JSON but cannot be read as it": by_state["malformed"],
         "questions with gold sentences that are not in their document": strange,
         "questions without evidence_sentences, which count as none": [
             row.question_id for row in questions if row.lacks_evidence
@@ -6012,15 +5948,13 @@ def check_question_ids(
         asked = questions.get(name, row.question)
         if row.question != asked and fold_text(row.question) not in ("", fold_text(asked)):
             swapped.append(name)
-    repeated = find_repeated(name for name in names if name in rows)
+    repeated = find_repeated(filter(rows.__contains__, names))
+    missed = [name for name in lacking if name not in meant]
     form = "IDs unlike those of the questions, counted as misses"
     return [
         WarningRecord("IDs that occur more than once, the last counts", repeated),
         WarningRecord(form, renamed, "write them as in the questions file", is_misread=True),
-        WarningRecord(
-            "questions without a prediction, counted as misses",
-            [name for name in lacking if name not in meant],
-        ),
+        WarningRecord("questions without a prediction, counted as misses", missed),
         WarningRecord(UNKNOWN_ID, [name for name in unknown if name not in forms]),
         WarningRecord("predictions with another text than the question's", swapped),
     ]
@@ -6049,29 +5983,23 @@ def fold_id(name: str) -> str:
     return words[-1] if words else name
 
 
-def strip_path_and_suffix(doc_id: str) -> str:
-    return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1].casefold())
-
-
 def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
     retrieved = dict.fromkeys(flatten(row.retrieved_ids for row in rows.values()))
     unknown = [name for name in retrieved if name not in split.documents]
     similar = []
     others = []
-    matches = match_forms(unknown, split.documents, strip_path_and_suffix)
+    path_or_suffix = r"(?s)\A.*[/\\]|\.(json|jsonl|txt|md|html?|pdf|xml)$"
+    matches = match_forms(unknown, split.documents, lambda name: re.sub(path_or_suffix, "", name.casefold()))
     for name in unknown:
         if name not in matches:
             others.append(name)
         elif not split.lacks_documents and split.find_document(name).state == "missing":
             similar.append(f"{name} for {matches[name]}")
-    advice = "write them as in the corpus"
-    return [
-        WarningRecord("retrieved IDs unlike those of the documents", similar, advice, is_misread=True),
-        # With gold, only its documents are known.
-        WarningRecord(
-            "retrieved IDs that no document of the corpus has", [] if split.corpus_sha256 else others
-        ),
-    ]
+    form = "retrieved IDs unlike those of the documents"
+    found = [WarningRecord(form, similar, "write them as in the corpus", is_misread=True)]
+    if not split.corpus_sha256:  # with gold, only its documents are known
+        found.append(WarningRecord("retrieved IDs that no document of the corpus has", others))
+    return found
 
 
 def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
@@ -6105,7 +6033,7 @@ def find_misspelt_fields(file: FileData, rows: Mapping[str, Prediction]) -> list
     for question_id, row in rows.items():
         if not (row.answer and row.evidence_sentences and row.retrieved_docs):
             lacking.append(question_id)
-    if not lacking:
+    if not lacking:  # parse_members would read all rows
         return []
     first, _ = parse_members(dict[str, Any], file, lacking[:SAMPLE_SIZE], lambda row: only_dict(row.data))
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
@@ -6144,7 +6072,7 @@ def list_data_warnings(submissions: Sequence[Submission]) -> list[WarningRecord]
 
 def find_equal(submissions: Sequence[Submission]) -> list[list[str]]:
     """Return the titles of systems of different submissions whose predictions are all equal."""
-    groups: dict[str, list[SplitSystem]] = defaultdict(list)
+    owners: dict[str, dict[str, str]] = defaultdict(dict)  # hash -> title -> submission
     for system in flatten(submission.systems for submission in submissions):
         rows = []
         for answer in system.answers:
@@ -6152,12 +6080,8 @@ def find_equal(submissions: Sequence[Submission]) -> list[list[str]]:
             if row is not NO_PREDICTION:
                 rows.append([answer.id, row.answer.strip(), row.evidence_sentences, row.retrieved_ids])
         if rows and len(submissions) > 1:
-            groups[hash_json(rows)].append(system)
-    equal = []
-    for group in groups.values():
-        if len({system.submission for system in group}) > 1:
-            equal.append([system.title for system in group])
-    return equal
+            owners[hash_json(rows)][system.title] = system.submission
+    return [list(titles) for titles in owners.values() if len(set(titles.values())) > 1]
 
 
 # ------------------------------------------------------------------ 12. Grading a split
@@ -6271,8 +6195,10 @@ def score_retrieval_and_citations(inputs: SplitInputs) -> SplitInputs:
         answers = []
         for answer in system.answers:
             scores = score_prediction(answer.question, answer.prediction)
+            is_missing = answer.prediction is NO_PREDICTION
+            arguments = [] if is_missing else [answer.question, answer.prediction]
+            scores |= call_functions(inputs.options.functions, arguments, f"{system.title}, {answer.id}")
             answers.append(replace(answer, scores=scores))
-        add_function_scores(system.title, answers, inputs.options.functions)
         systems.append(replace(system, answers=answers))
     return inputs._replace(study=replace(inputs.study, systems=systems))
 
@@ -6389,7 +6315,7 @@ def describe_questions(inputs: SplitInputs) -> list[str]:
 
 def list_split_remarks(graded: GradedSplit) -> list[WarningRecord]:
     """Return what is missing, or to be doubted."""
-    warnings = list_change_warnings(graded.changes_since)
+    warnings = list(flatten(since.warnings for since in graded.changes_since.values()))
     generators: set[str] = set()
     for system in graded.systems:
         if RUBRIC not in system.judged:
@@ -6549,9 +6475,6 @@ class SplitAnswer(Answer, gc=False):
     def score(self) -> float | None:
         """The score by the rubric that counts; None without one."""
         return None if self.find_failure(RUBRIC) else self.scores.get(ANSWER_MEASURE.name)
-
-    def list_arguments(self) -> list[Any]:
-        return [] if self.prediction is NO_PREDICTION else [self.question, self.prediction]
 
     def find_flags(self) -> list[str]:
         return find_flags(self.prediction.answer, self.question.question, self.question.answer)
@@ -7373,7 +7296,7 @@ def list_concerns(
     split: Split, submission: Submission, equal: Sequence[Sequence[str]]
 ) -> Iterator[tuple[Concern, LinkCell]]:
     """Yield what needs attention about a submission, for the box on the leaderboard and for its grade."""
-    page = submission.link_page(split)
+    page = submission.link_page()
     for reason in submission.reasons:
         yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
     for system in submission.systems:
@@ -7385,13 +7308,13 @@ def list_concerns(
             ids = list_ids(system.find_missing(criterion))
             if ids:
                 note = f"{criterion.prefix}{len(ids)} ({shorten_names(ids)})"
-                yield Concern.UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note)
+                yield Concern.UNJUDGED, LinkCell(title, submission.link_page(ids[0]), note)
         n_blank = sum(is_blank(answer.prediction.answer) for answer in system.answers)
         if 2 * n_blank >= len(system.answers) > 0:
             yield Concern.UNANSWERED, LinkCell(title, page, f"{n_blank} of {len(system.answers)}")
         for answer in system.flagged:
             note = f"{answer.id} ({', '.join(answer.flags)})"
-            yield Concern.FLAGGED, LinkCell(title, submission.link_page(split, answer.id), note)
+            yield Concern.FLAGGED, LinkCell(title, submission.link_page(answer.id), note)
         for titles in equal:
             if system.title in titles:
                 others = [other for other in titles if other.rpartition("/")[0] != submission.name]
@@ -7410,7 +7333,7 @@ def build_attention_part(gradebook: Gradebook) -> Part:
             concerns[concern] += cells
         last = grade.history[-1].value if grade.history else None
         if last not in (None, grade.points):
-            page = grade.submission.link_page(inputs.split)
+            page = grade.submission.link_page()
             note = f"{format_points(grade.points)}, before {format_points(last)}"
             concerns[Concern.CHANGED].append(LinkCell(name, page, note))
     judges = [row.judge for row in inputs.history.rows if row.judge]
@@ -7461,12 +7384,11 @@ def list_class_measures(split: Split) -> list[Measure]:
 
 
 def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
-    split = gradebook.inputs.split
     named: list[MeansRow] = []
     more: list[list[Cell]] = []
     for grade in gradebook.grades.values():
         submission = grade.submission
-        name = LinkCell(submission.name, submission.link_page(split))
+        name = LinkCell(submission.name, submission.link_page())
         rank: Cell = "n/a" if grade.rank is None else grade.rank
         named.append(([rank, name, grade.system.name], grade.system.means))
         previous = format_points(grade.previous.value) if grade.previous else ""
@@ -7501,7 +7423,7 @@ def render_grades(gradebook: Gradebook, *, has_pages: bool) -> str:
             "flagged": sum(len(system.flagged) for system in submission.systems),
             "decisions": sum(len(answer.decisions) for answer in grade.system.answers),
             "warnings": len(submission.warnings),
-            "page": submission.name_page(split) if has_pages else "",
+            "page": submission.page if has_pages else "",
         }
         for measure in list_class_measures(split):
             mean = grade.system.find_mean(measure)
@@ -8035,9 +7957,6 @@ class ItemAnswer(Answer):
     similarity: float = 0.0  # cosine with the best gold answer
     is_tuned: bool = False  # whether the threshold of similarity was chosen on it
 
-    def list_arguments(self) -> list[Any]:
-        return [] if is_blank(self.item.prediction) else [self.item]
-
     @property
     def has_context(self) -> bool:
         return not is_blank("".join(self.item.context))
@@ -8310,7 +8229,9 @@ class AnswerOptions(JudgeOptions, GateOptions):
     judge_top: int | None = option(
         None, f"judge the N best by the first method (default: {USUAL_JUDGE_TOP}, or all)", metavar="N"
     )
-    threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
+    threshold: float = option(
+        0.75, "of semantic_fixed (default: 0.75)", type=partial(parse_number, float, 0, 1), metavar="X"
+    )
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
     # Rows of a Python program, by name, as the content of files: so they are read and checked as files are
     sources: Mapping[str, FileData] = NOTHING
@@ -8395,7 +8316,7 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
     console.print(render_text(report.parts))
     print_saved(files, "Evaluation results", console)
     remarks = list(flatten(list_failures(study, system) for system in graded.systems))
-    remarks += list_change_warnings(graded.changes_since)
+    remarks += flatten(since.warnings for since in graded.changes_since.values())
     print_end(session, remarks, console, graded.checks)
     return decide_exit_code(is_written, session.is_complete, graded.is_complete, checks=graded.checks)
 
@@ -8564,8 +8485,9 @@ def score_without_judge(
             for name, score in methods.items():
                 if score:
                     scores[name] = score(answer, options.normalize, threshold.get(name, 0.0))
+            arguments = [] if is_blank(item.prediction) else [item]
+            scores |= call_functions(options.functions, arguments, f"{system.name}, {answer.id}")
             answer.scores = {name: value for name, value in scores.items() if value is not None}
-        add_function_scores(system.name, system.answers, options.functions)
     return tuning
 
 
@@ -8581,7 +8503,7 @@ def choose_asked(
         return systems, titles, ""
     averages = {}
     for system in systems:
-        scores = system.list_scores(ranker)
+        scores = [answer.scores[ranker] for answer in system.answers if ranker in answer.scores]
         averages[system.title] = divide(math.fsum(scores), len(scores))
     ranks = rank_systems(averages)
     ordered = sorted(systems, key=lambda system: ranks[system.title] or math.inf)
@@ -8823,7 +8745,7 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> dict[str,
     }
     for name in ("input_tokens", "output_tokens"):
         if name in system.means:
-            results[f"total_{name}"] = sum(system.list_scores(name))
+            results[f"total_{name}"] = sum(answer.scores.get(name, 0) for answer in system.answers)
     is_asked = system.title in inputs.study.asked
     if is_asked and inputs.protocol in inputs.study.criteria:
         if inputs.protocol.prompt == "quality" and not graded.why_not:
@@ -10048,7 +9970,7 @@ def render_summaries(files: Sequence[SummaryFile], differences: Sequence[Differe
     rows: list[MeansRow] = []
     for file in files:
         answers = file.system.answers
-        n_failed = sum(answer.is_failed for answer in answers)
+        n_failed = sum(isinstance(answer.outcomes[TOTAL], Failure) for answer in answers)
         rows.append(([file.system.name, len(answers), n_failed, file.n_skipped], file.system.means))
     headings = ["Summaries", "Evaluated", "Failed", "Left out"]
     overview = build_means_part("Summary evaluation results", headings, rows, SUMMARY_MEASURES)
@@ -10769,8 +10691,7 @@ class Results(dict[str, dict[str, Any]]):
         super().__init__(msgspec.to_builtins(content, enc_hook=list))
         self._means = {system.title: system.means for system in systems}
         self._measures = measures
-        header = ["system" if name == "configuration" else name for name in report.header]
-        self._rows = [dict(zip(header, row, strict=True)) for row in report.rows()]
+        self._report = report
         self._differences = differences
 
     def __repr__(self) -> str:
@@ -10781,7 +10702,8 @@ class Results(dict[str, dict[str, Any]]):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dict per answer: the columns of the CSV, None for what was not measured."""
-        return [dict(row) for row in self._rows]
+        header = ["system" if name == "configuration" else name for name in self._report.header]
+        return [dict(zip(header, row, strict=True)) for row in self._report.rows()]
 
     def summary(self) -> list[dict[str, Any]]:
         """Return a flat dict per system and measure: the mean of `n` questions, 95 % from `low` to `high`."""
@@ -10837,8 +10759,7 @@ def grade(
     6
     """
     check_measure_names(measures, collect_taken_names())
-    values = list_criterion_values(criteria)
-    if callable(judge) and values:
+    if callable(judge) and criteria:
         raise ValueError("judge: a function judges by the rubric only, name a model")
     chosen = None if systems is None else sorted(collect_ids(systems))
     if chosen == []:
@@ -10847,17 +10768,14 @@ def grade(
         split=split,
         systems=chosen,
         judge=chosen,
-        criteria=values,
-        repeats=check_repeats(repeats),
-        judge_model=name_model(judge),
-        journal_only=judge is None,
         functions=measures,
         root="" if str(folder) == "." else str(folder),  # results name files as the command line does
+        **build_judge_values(judge, criteria, repeats),
     )
     with input_errors_only():
         inputs = score_retrieval_and_citations(read_split_inputs(options))
         outcomes, session = ask_silently(
-            judge, inputs.study, options, (1, TOP_SCORE), lambda row: (row.question, row.texts["answer"])
+            judge, inputs.study, options, (1, TOP_SCORE), lambda row: [row.question, row.texts["answer"]]
         )
         graded = grade_submissions(inputs, outcomes, session)
     [submission] = graded.submissions
@@ -10904,17 +10822,14 @@ def grade_answers(
         given_columns=tuple(named.items()),
         given_methods=given,
         protocol=check_name("protocol", protocol, ANSWER_PROMPTS),
-        criteria=list_criterion_values(criteria),
-        repeats=check_repeats(repeats),
-        judge_model=name_model(judge),
-        journal_only=judge is None,
         functions=measures,
         folder=str(folder),
         sources=encode_sources(rows),
+        **build_judge_values(judge, criteria, repeats),
     )
     with input_errors_only():
         inputs = read_answer_inputs(options)
-        outcomes, session = ask_silently(judge, inputs.study, options, (0, 1), lambda row: (row.item,))
+        outcomes, session = ask_silently(judge, inputs.study, options, (0, 1), lambda row: [row.item])
         graded = grade_scored_answers(inputs, outcomes, session)
     documents = {system.title: build_answer_results(graded, system) for system in graded.systems}
     report = build_answer_report(graded, documents)
@@ -10927,24 +10842,24 @@ def check_name(what: str, name: str, known: Collection[str]) -> str:
     return name
 
 
-def check_repeats(repeats: int) -> int:
-    if not isinstance(repeats, int) or not 1 <= repeats <= MAX_REPEATS:
-        raise ValueError(f"repeats: expected a whole number from 1 to {MAX_REPEATS}, got {repeats!r}")
-    return repeats
-
-
 def check_measure_names(measures: Collection[str], taken: Collection[str]) -> None:
     repeated = sorted(set(measures) & set(taken))
     if repeated:
         raise ValueError(f"measures: the name is taken: {', '.join(repeated)}")
 
 
-def list_criterion_values(criteria: OwnCriteria) -> Sequence[CriterionValue]:
+def build_judge_values(judge: object, criteria: OwnCriteria, repeats: int) -> dict[str, Any]:
+    """Return the options that say who judges what. Raises TypeError, ValueError."""
+    if not (judge is None or isinstance(judge, str) or callable(judge)):
+        raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
+    if not isinstance(repeats, int) or not 1 <= repeats <= MAX_REPEATS:
+        raise ValueError(f"repeats: expected a whole number from 1 to {MAX_REPEATS}, got {repeats!r}")
     if isinstance(criteria, (str, Path)):
-        return [criteria]
-    if isinstance(criteria, Mapping):
-        return [{"name": name, "description": question} for name, question in criteria.items()]
-    return criteria
+        criteria = [criteria]
+    elif isinstance(criteria, Mapping):
+        criteria = [{"name": name, "description": question} for name, question in criteria.items()]
+    model = judge if isinstance(judge, str) else None
+    return {"judge_model": model, "journal_only": judge is None, "criteria": criteria, "repeats": repeats}
 
 
 def encode_sources(rows: Any) -> dict[str, FileData]:
@@ -10989,13 +10904,6 @@ def convert_foreign(value: Any) -> Any:
 # -- Judging without a console
 
 
-def name_model(judge: object) -> str | None:
-    """Return the model that judges; None for a function, and for the journal alone."""
-    if not (judge is None or isinstance(judge, str) or callable(judge)):
-        raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
-    return judge if isinstance(judge, str) else None
-
-
 @contextmanager
 def input_errors_only() -> Iterator[None]:
     """Raise InputError for whatever ends a command."""
@@ -11010,43 +10918,30 @@ def ask_silently(
     study: Study[A],
     options: SplitOptions | AnswerOptions,
     bounds: tuple[float, float],
-    get_arguments: Callable[[A], tuple[Any, ...]],
+    get_arguments: Callable[[A], Sequence[Any]],
 ) -> tuple[Outcomes, Session]:
     """Ask a function of the user's, which returns scores within the bounds, or a model, or the journal alone.
 
     Raises UsageError, JudgeUnavailable, or what the function raises as InputError.
     """
-    if callable(judge):
-        return ask_function(judge, study, bounds, get_arguments, options.repeats)
-    # Without a judge, criteria would have no scores.
-    is_needed = bool(options.criteria) or judge is not None
-    assignment = Assignment(partial(list_requests, study), options, is_needed)
-    with ask_model(assignment, Console(None, None)) as (outcomes, session):
-        if session.unavailable:
-            raise JudgeUnavailable(session.unavailable)
-        return outcomes, session
-
-
-# -- Functions of the user's own
-
-
-def ask_function(
-    judge: Callable[..., object],
-    study: Study[A],
-    bounds: tuple[float, float],
-    get_arguments: Callable[[A], tuple[Any, ...]],
-    n_repeats: int,
-) -> tuple[Outcomes, Session]:
+    if not callable(judge):
+        # Without a judge, criteria would have no scores.
+        is_needed = bool(options.criteria) or judge is not None
+        assignment = Assignment(partial(list_requests, study), options, is_needed)
+        with ask_model(assignment, Console(None, None)) as (outcomes, session):
+            if session.unavailable:
+                raise JudgeUnavailable(session.unavailable)
+            return outcomes, session
     name = getattr(judge, "__name__", type(judge).__name__)
     answers = {system.title: system.answers for system in study.systems}
     answered: list[tuple[Request, Outcome]] = []
-    for request in repeat_requests(list_requests(study), n_repeats):
+    for request in repeat_requests(list_requests(study), options.repeats):
         place = f"{name}: {request.system}, {request.item_id}"
         arguments = get_arguments(answers[request.system][request.position])
         score = call_function(judge, arguments, place, bounds)
         outcome = Failure("not judged by the function", asked=False)
         answered.append((request, outcome if score is None else Judgement(score, "")))
-    return collect_outcomes(answered), Session(name, name, repeats=n_repeats)
+    return collect_outcomes(answered), Session(name, name, repeats=options.repeats)
 
 
 def call_function(
@@ -11076,17 +10971,16 @@ def build_function_measure(name: str) -> Measure:
     return Measure(name, name, lowest=-math.inf, highest=math.inf)
 
 
-def add_function_scores(
-    system: str, answers: Iterable[Answer], functions: Mapping[str, Callable[..., float | None]]
-) -> None:
-    """Add the scores of a system's answers by measures of the user's own. A missing answer is a miss."""
+def call_functions(
+    functions: Mapping[str, Callable[..., float | None]], arguments: Sequence[Any], place: str
+) -> dict[str, float]:
+    """Return an answer's scores by measures of the user's own. Without arguments it is a miss."""
+    scores = {}
     for name, function in functions.items():
-        for answer in answers:
-            score: float | None = 0.0
-            if answer.list_arguments():
-                score = call_function(function, answer.list_arguments(), f"{name}: {system}, {answer.id}")
-            if score is not None:
-                answer.scores[name] = score
+        score = call_function(function, arguments, f"{name}: {place}") if arguments else 0.0
+        if score is not None:
+            scores[name] = score
+    return scores
 
 
 # ------------------------------------------------------------------ 20. Command line
