@@ -5191,7 +5191,7 @@ class Changes(NamedTuple):
     """A system compared with itself in earlier results, over the questions that both have with equal gold."""
 
     block: Mapping[str, Any]  # as results have it
-    warnings: Sequence[WarningRecord]  # which questions are left out
+    notes: Sequence[str]  # which questions are left out
     checks: Sequence[Check]
 
 
@@ -5216,7 +5216,8 @@ def find_changes(
         asked = {keys[row][0] for row in group.places[name].tolist()}
         gone = dict.fromkeys(str(key[0]) for key in runs[name].item_keys if key[0] not in asked)
         own = [row for row in tested if row.system == name]
-        lost = [row.measure.title for row in own if row.state is State.NOT_SUBMITTED]
+        # A measure without items is newer than the baseline.
+        lost = [row.measure.title for row in own if row.state is State.NOT_SUBMITTED and row.n]
         compared = [row for row in own if row.state is not State.NOT_SUBMITTED]
         note = f"{n_possible - items.n} of {n_possible} questions are new, gone or have other gold"
         notes = [f"{note}, and are not compared with the baseline"] if items.n < n_possible else []
@@ -5233,8 +5234,7 @@ def find_changes(
             shown = f"only {items.n} of {n_possible} questions"
             line = f"{name}: {shown} are in the baseline with the same gold"
             checks = [Check(line, is_worse=False)]
-        warnings = [WarningRecord(note, file=name) for note in notes]
-        changes[name] = Changes(block, warnings, checks)
+        changes[name] = Changes(block, notes, checks)
     return changes
 
 
@@ -5293,7 +5293,8 @@ def check_changes(
 def build_baseline_part(path: str | None, changes: Mapping[str, Changes]) -> Part:
     how = "sign flips over documents or questions, adjusted for all measures and systems"
     lines = [f"Baseline: {path}. Drops are tested by {how}."] if path else []
-    lines += describe_warnings(flatten(since.warnings for since in changes.values()))
+    for name, since in changes.items():
+        lines += prefix_lines(name, since.notes)
     lines += [check.line for check in flatten(since.checks for since in changes.values())]
     return Part("Changes since the baseline", lines=lines)
 
@@ -5430,7 +5431,6 @@ class JudgeOptions(Options):
 
     @property
     def journal_file(self) -> str:
-        """Return the path of the file that keeps the model's replies."""
         raise NotImplementedError
 
 
@@ -5477,7 +5477,7 @@ class Split(NamedTuple):
     questions: list[Question]
     documents: dict[str, Document]  # those of the questions; if these name none, all
     others: dict[str, Document]  # that were read since
-    gold_ids: Sequence[str] = ()  # of the questions, see `hash_gold`
+    gold_hashes: Sequence[str] = ()  # of the questions, see `hash_gold`
     corpus_sha256: str = ""  # of the documents of the questions; "" without gold
     lacks_documents: bool = False
     warnings: Sequence[WarningRecord] = ()
@@ -5671,17 +5671,17 @@ def read_split(name: str, problems: Problems, root: str = "", *, is_check: bool 
     """Read the gold side of a split; what is wrong with any of its files is added to `problems`."""
     questions, file = read_questions(name, problems, root, accepts_open=is_check)
     if questions and not any(question.gold_ids for question in questions):  # open ones: see read_questions
-        gold_ids = [""] * len(questions)
-        return Split(name, file, questions, read_corpus("*", []), {}, gold_ids, root=root)
+        gold_hashes = [""] * len(questions)
+        return Split(name, file, questions, read_corpus("*", []), {}, gold_hashes, root=root)
     documents = {}
     digest = hashlib.sha256()
     for doc_id in sorted(set(flatten(question.gold_ids for question in questions))):
         documents[doc_id], sha256 = read_document(doc_id, problems, root)
         digest.update(json.dumps([doc_id, sha256]).encode())
-    gold_ids = list(map(hash_gold, questions))
+    gold_hashes = list(map(hash_gold, questions))
     lacks_documents = any(document.state == "missing" for document in documents.values())
     split = Split(
-        name, file, questions, documents, {}, gold_ids, digest.hexdigest(), lacks_documents, root=root
+        name, file, questions, documents, {}, gold_hashes, digest.hexdigest(), lacks_documents, root=root
     )
     return split._replace(warnings=check_gold(split, is_check=is_check))
 
@@ -5796,15 +5796,15 @@ def read_system(
     rows, names = parsed
     warnings = list_warnings(path, [*malformed, *check_predictions(file, split, rows, names)])
     answers = []
-    for question, gold_id in zip(split.questions, split.gold_ids, strict=True):
+    for question, gold_hash in zip(split.questions, split.gold_hashes, strict=True):
         question_id = question.question_id
         answer = SplitAnswer(
             question,
             rows.get(question_id, NO_PREDICTION),
             split,
-            gold_id,
+            gold_hash,
             id=question_id,
-            item_key=(question_id, gold_id),
+            item_key=(question_id, gold_hash),
             cluster=question.doc_id,
         )
         answers.append(answer)
@@ -6315,7 +6315,7 @@ def describe_questions(inputs: SplitInputs) -> list[str]:
 
 def list_split_remarks(graded: GradedSplit) -> list[WarningRecord]:
     """Return what is missing, or to be doubted."""
-    warnings = list(flatten(since.warnings for since in graded.changes_since.values()))
+    warnings: list[WarningRecord] = []
     generators: set[str] = set()
     for system in graded.systems:
         if RUBRIC not in system.judged:
@@ -6447,7 +6447,7 @@ class SplitAnswer(Answer, gc=False):
     question: Question
     prediction: Prediction
     split: Split
-    gold_id: str
+    gold_hash: str
 
     @property
     def document(self) -> Document:
@@ -6463,7 +6463,6 @@ class SplitAnswer(Answer, gc=False):
 
     @property
     def texts(self) -> dict[str, str]:
-        """The texts of a prompt."""
         answer = self.prediction.answer[:MAX_ANSWER_CHARS]
         return {"question": self.question.question, "gold": self.question.answer, "answer": answer}
 
@@ -6788,7 +6787,7 @@ def sum_scores(answers: Sequence[Answer], measures: Iterable[Measure]) -> dict[s
 def build_row(answer: SplitAnswer, measures: Iterable[Measure], **further: Any) -> Mapping[str, Any]:
     return {
         "question_id": answer.id,
-        "gold_id": answer.gold_id,
+        "gold_id": answer.gold_hash,
         "gold_doc_id": answer.question.doc_id,
         **further,
         **{measure.name: answer.scores[measure.name] for measure in measures},
@@ -6801,7 +6800,7 @@ def build_judged_row(answer: SplitAnswer, criterion: Criterion, *, has_repeats: 
     decision = answer.find_decision(criterion)
     return {
         "question_id": answer.id,
-        "gold_id": answer.gold_id,
+        "gold_id": answer.gold_hash,
         "answer_id": answer.identify(criterion),
         criterion.measure.name: answer.scores.get(criterion.measure.name),
         **criterion.describe_more(answer),
@@ -7053,7 +7052,7 @@ def write_label_sheet(inputs: SplitInputs, n_drawn: int, console: Console) -> in
             if answer.question.rubric and not is_blank(answer.prediction.answer):
                 # The lowest lots are drawn: always the same, and as good as random. The gold is in them, so
                 # that nobody who does not know it can choose a name that is not drawn.
-                lot = f"{answer.id}\0{system.title}\0{answer.gold_id}"
+                lot = f"{answer.id}\0{system.title}\0{answer.gold_hash}"
                 rows[hashlib.sha256(lot.encode("utf-8", "replace")).hexdigest()] = build_sheet_row(answer)
     if not rows:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
@@ -7963,7 +7962,6 @@ class ItemAnswer(Answer):
 
     @property
     def texts(self) -> dict[str, str]:
-        """The texts of a prompt."""
         accepted = self.item.accepted
         context = "\n\n".join(self.item.context)
         return {
@@ -8254,7 +8252,6 @@ class AnswerOptions(JudgeOptions, GateOptions):
 
     @property
     def unjudged(self) -> list[str]:
-        """Return the methods that need no judge."""
         return [name for name in self.methods if METHODS[name].score]
 
 
@@ -8316,7 +8313,6 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
     console.print(render_text(report.parts))
     print_saved(files, "Evaluation results", console)
     remarks = list(flatten(list_failures(study, system) for system in graded.systems))
-    remarks += flatten(since.warnings for since in graded.changes_since.values())
     print_end(session, remarks, console, graded.checks)
     return decide_exit_code(is_written, session.is_complete, graded.is_complete, checks=graded.checks)
 
@@ -8682,7 +8678,6 @@ def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, Earlie
 def build_setup(
     options: AnswerOptions, criteria: Sequence[Criterion], systems: Iterable[AnswerSystem]
 ) -> dict[str, Any]:
-    """Return what scores rest on."""
     names = ("methods", "protocol", "normalize", "threshold", "embedding_model", "judge_top", "repeats")
     setup: dict[str, Any] = {"program_version": VERSION}
     setup |= {name: getattr(options, name) for name in names}

@@ -201,7 +201,7 @@ def test_questions_whose_gold_has_changed_are_left_out(six: Project) -> None:
     six.questions(*gold)
     outcome = compare(six)
     assert outcome.results["own"]["baseline"]["questions"] == 3
-    assert f"warning: own: 3 {LEFT_OUT}" in outcome.err
+    assert f"\nown: 3 {LEFT_OUT}\n" in outcome.out
     assert changes(outcome)["recall_at_5_pct"]["n"] == 3
     six.questions(*(question(f"d{n}", answer="New.") for n in range(1, 7)))
     outcome = compare(six)
@@ -216,7 +216,7 @@ def test_a_question_that_is_gone_is_incomplete(six: Project) -> None:
     keep_baseline(six)
     six.questions(*(question(f"d{n}", question_id=f"q00{n}") for n in (1, 2, 3, 4, 6)))
     outcome = compare(six)
-    assert (outcome.code, f"warning: own: 1 {LEFT_OUT}" in outcome.err) == (3, True)
+    assert (outcome.code, f"\nown: 1 {LEFT_OUT}\n" in outcome.out) == (3, True)
     assert "warning: own: questions of the baseline that are gone: q005" in outcome.err
 
 
