@@ -6235,14 +6235,13 @@ def list_split_files(
 ) -> Iterator[OutputFile]:
     """Yield the results and the reports of each submission. `forms` are needed beside those of --report."""
     split = graded.inputs.split
-    named = [*graded.inputs.options.report, *forms]
     for submission in graded.submissions:
         folder = join_folder(split.out, submission.output_folder)
         path = join_folder(folder, RESULTS_FILE.format(split=split.name))
         document = build_split_document(graded, submission)
         yield OutputFile(path, partial(render_results, document), is_report=bool(gradebook))
         stem = path.removesuffix(".json")
-        report_forms = list_report_forms(stem, named)
+        report_forms = list_report_forms(stem, [*graded.inputs.options.report, *forms])
         if report_forms:
             report = build_split_report(graded, submission, gradebook)
             yield from list_report_files(report, stem, report_forms)
@@ -6348,9 +6347,8 @@ def check_system_names(split: Split, submissions: Sequence[Submission], options:
     names = list(dict.fromkeys([*titles, *flatten(submission.names for submission in submissions)]))
     unknown = sorted(set(options.judge or ()).difference(names))
     if unknown:
-        raise UsageError(
-            f"--judge: unknown system: {', '.join(unknown)}; the systems are {shorten_names(names)}"
-        )
+        known = f"the systems are {shorten_names(names)}"
+        raise UsageError(f"--judge: unknown system: {', '.join(unknown)}; {known}")
     check_thresholds(options, [*names, *owners], split.measures)
 
 
@@ -6601,10 +6599,8 @@ def find_cited_sentences(answer: SplitAnswer) -> tuple[str, dict[str, str] | Non
 
 def find_cited_document(answer: SplitAnswer) -> str | None:
     """Return the document whose sentences the judge was shown."""
-    if not isinstance(prepare_support(answer), Task):
-        return None
     doc_id, _ = find_cited_sentences(answer)
-    return doc_id
+    return doc_id if isinstance(prepare_support(answer), Task) else None
 
 
 def qualify_citations(answer: SplitAnswer, score: float) -> str:
@@ -6918,9 +6914,9 @@ class People(NamedTuple):
 
     @property
     def warnings(self) -> list[WarningRecord]:
-        advice = "this row does not count"
-        warnings = [WarningRecord(text, advice=advice) for text in self.rejected[:MAX_NAMES_SHOWN]]
-        n_more = len(self.rejected) - len(warnings)
+        shown = self.rejected[:MAX_NAMES_SHOWN]
+        warnings = [WarningRecord(text, advice="this row does not count") for text in shown]
+        n_more = len(self.rejected) - len(shown)
         return warnings + ([WarningRecord(f"{n_more} more rows do not count")] if n_more else [])
 
 
@@ -7232,16 +7228,16 @@ def build_gradebook(graded: GradedSplit, measure: Measure) -> Gradebook:
         judge += f", asked {graded.session.repeats} times"
     equal = find_equal(graded.submissions)
     grades = {}
+    citing = set()
     for row in graded.submissions:
         concerns: dict[Concern, list[LinkCell]] = defaultdict(list)
         for concern, cell in list_concerns(inputs.split, row, equal):
             concerns[concern].append(cell)
         earlier = [then for then in inputs.history.rows if then.submission == fold_cell(row.name)]
-        grades[row.name] = Grade(row, *compute_points(row, measure), earlier, concerns)
-    citing = set()
-    for name, grade in grades.items():
+        grade = Grade(row, *compute_points(row, measure), earlier, concerns)
+        grades[row.name] = grade
         if grade.system.answers and grade.system.find_mean(F1_MEASURE).is_submitted:
-            citing.add(name)
+            citing.add(row.name)
     ranked = citing or set(grades)  # Beside those who cite, no rank rests on what was not submitted.
     ranks = rank_systems({name: grades[name].points if name in ranked else None for name in sorted(grades)})
     grades = {name: grades[name]._replace(rank=rank) for name, rank in ranks.items()}
@@ -7324,8 +7320,7 @@ def build_attention_part(gradebook: Gradebook) -> Part:
             concerns[Concern.CHANGED].append(LinkCell(name, page, note))
     judges = [row.judge for row in inputs.history.rows if row.judge]
     if judges and judges[-1] != gradebook.judge:
-        note = f"{gradebook.judge}, before {judges[-1]}"
-        concerns[Concern.JUDGE].append(LinkCell(note))
+        concerns[Concern.JUDGE].append(LinkCell(f"{gradebook.judge}, before {judges[-1]}"))
     concerns[Concern.REJECTED] += map(LinkCell, inputs.people.rejected)
     rows: list[list[Cell]] = []
     for concern, cells in concerns.items():
@@ -7809,12 +7804,16 @@ def build_answer_card(system: SplitSystem, answer: SplitAnswer) -> Card:
     decision = answer.find_decision(RUBRIC)
     is_decided = any(isinstance(outcome, Decision) for outcome in answer.outcomes.values())
     cases = {"failed": failure, "flagged": answer.flags, "overridden": is_decided}
-    points = [f"{row.title} {answer.scores[row.name]:.3g}" for row in list_points_measures(answer)]
+    points: list[Measure] = []  # there are none yet if judging failed
+    if not failure:
+        measures = [F1_MEASURE] if answer.score is None else [ANSWER_MEASURE, EVIDENCE_MEASURE]
+        points = [measure for measure in measures if measure.name in answer.scores]
+    verdict = [f"{measure.title} {answer.scores[measure.name]:.3g}" for measure in points]
     return Card(
         system.name,
         text,
-        build_answer_facts(system, answer),
-        verdict=", ".join(points),  # "Answer 3, Evidence 0.875", without a judge "F1 0.5"
+        build_answer_facts(system, answer, points),
+        verdict=", ".join(verdict),  # "Answer 3, Evidence 0.875", without a judge "F1 0.5"
         score=answer.score,
         marks=[mark for mark, reason in cases.items() if reason],
         reason=decision.reason if decision else answer.find_rationale(RUBRIC),
@@ -7822,14 +7821,7 @@ def build_answer_card(system: SplitSystem, answer: SplitAnswer) -> Card:
     )
 
 
-def list_points_measures(answer: SplitAnswer) -> list[Measure]:
-    if answer.find_failure(RUBRIC):
-        return []  # there are no points yet
-    measures = [F1_MEASURE] if answer.score is None else [ANSWER_MEASURE, EVIDENCE_MEASURE]
-    return [measure for measure in measures if measure.name in answer.scores]
-
-
-def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, str]:
+def build_answer_facts(system: SplitSystem, answer: SplitAnswer, points: list[Measure]) -> dict[str, str]:
     retrieved = answer.prediction.retrieved_ids
     places = [str(retrieved.index(gold) + 1) for gold in answer.question.gold_ids if gold in retrieved]
     place = f"at place {', '.join(places)}" if places else "not"
@@ -7863,7 +7855,7 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
         facts[criterion.measure.title] = criterion.describe(outcome, remark)
     others = []
     for measure in (*CITATION_MEASURES, *JUDGE_MEASURES):
-        if measure.name in answer.scores and measure not in list_points_measures(answer):
+        if measure.name in answer.scores and measure not in points:
             others.append(f"{measure.title} {answer.scores[measure.name]:.{measure.digits}f}")
     facts["Other scores"] = ", ".join(others)
     if answer.question.rubric:
