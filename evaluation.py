@@ -6159,9 +6159,8 @@ def read_split_inputs(options: SplitOptions) -> SplitInputs:
     problems: Problems = []
     split = read_gold(options, problems)
     submissions = read_submissions(split, options)
-    history = History()
-    if options.submissions:
-        history = read_history(split, [submission.name for submission in submissions], problems)
+    names = [submission.name for submission in submissions]
+    history = read_history(split, names, problems) if options.submissions else History()
     ungraded = list(flatten(submission.problems for submission in submissions))
     has_any = any(submission.names for submission in submissions)
     if problems or not has_any or (ungraded and not options.submissions):
@@ -6976,14 +6975,14 @@ class RowFault(Exception):
 
 
 def find_answers(
-    row: Override, criterion: Criterion, answers: Mapping[str, Sequence[OwnedAnswer]]
+    row: Override, criterion: Criterion, answers: Mapping[str, list[OwnedAnswer]]
 ) -> list[OwnedAnswer]:
     """Return the answers that a decision is about.
 
     Raises RowFault if there is none any more, and ValueError if the row lacks its answer_id.
     """
     what = f"{row.question_id} {row.system}".strip()
-    found = [*answers.get(fold_cell(row.question_id), ())]
+    found = answers.get(fold_cell(row.question_id), [])
     if not found:
         raise RowFault(f"question {row.question_id} is not judged in this run")
     if row.system:
@@ -7720,10 +7719,8 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
         rows.append((["median of the class"], gradebook.medians))
     means = build_means_part(f"Your grade: {points}", ["Mean"], rows, list_class_measures(split))
     how = "Name the question and the answer ID, which is at the end of each answer below."
-    return [
-        means._replace(lines=lines, place="head"),
-        Part("How to appeal", lines=[*read_appeal(split), how], place="first"),
-    ]
+    appeal = Part("How to appeal", lines=[*read_appeal(split), how], place="first")
+    return [means._replace(lines=lines, place="head"), appeal]
 
 
 def read_appeal(split: Split) -> list[str]:
