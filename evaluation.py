@@ -6087,8 +6087,7 @@ def find_equal(submissions: Sequence[Submission]) -> list[list[str]]:
 # ------------------------------------------------------------------ 12. Grading a split
 
 # The main job. In: a split and its submissions. Out: results, reports, and the board and grades of a class.
-# grade_split is the whole way: each line is a step, and the steps follow in their order. Below stand the
-# measures, an answer and its scores, what is judged, the results file, and the baseline. Read next:
+# grade_split is the whole way: each line is a step, and the steps follow in their order. Read next:
 # Criterion, as whatever a judge decides about an answer is one.
 
 
@@ -6679,8 +6678,10 @@ def collect_taken_names() -> set[str]:
 def build_results(split: Split, system: SplitSystem, session: Session) -> dict[str, Any]:
     answers = system.answers
     cited = [answer for answer in answers if F1_MEASURE.name in answer.scores]
-    unjudged = [criterion.block for criterion in split.criteria if criterion not in system.judged]
-    blocks = {block: measures for block, measures in split.blocks.items() if block not in unjudged}
+    blocks = dict(split.blocks)
+    for criterion in split.criteria:
+        if criterion not in system.judged:
+            del blocks[criterion.block]
     results = summarize_blocks(blocks, system.means)
     for measure in RECALL_MEASURES.values():
         results["retrieval"][measure.name] = sum(answer.scores[measure.name] for answer in answers)
@@ -7709,7 +7710,7 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
     lines = []
     if len(submission.systems) > 1:
         names = ", ".join(system.name for system in submission.systems)
-        lines.append(f"Of your systems {names}, the one that counts is {grade.system.name}.")
+        lines = [f"Of your systems {names}, the one that counts is {grade.system.name}."]
     lines.append(f"The grade is 100 times {gradebook.measure.title}.")
     if gradebook.measure is COMBINED_MEASURE:
         lines.append(COMBINED_POINTS)
