@@ -6087,8 +6087,7 @@ def find_equal(submissions: Sequence[Submission]) -> list[list[str]]:
 # ------------------------------------------------------------------ 12. Grading a split
 
 # The main job. In: a split and its submissions. Out: results, reports, and the board and grades of a class.
-# grade_split is the whole way: each line is a step, and the steps follow in their order. Below stand the
-# measures, an answer and its scores, what is judged, the results file, and the baseline. Read next:
+# grade_split is the whole way: each line is a step, and the steps follow in their order. Read next:
 # Criterion, as whatever a judge decides about an answer is one.
 
 
@@ -6159,9 +6158,8 @@ def read_split_inputs(options: SplitOptions) -> SplitInputs:
     problems: Problems = []
     split = read_gold(options, problems)
     submissions = read_submissions(split, options)
-    history = History()
-    if options.submissions:
-        history = read_history(split, [submission.name for submission in submissions], problems)
+    names = [submission.name for submission in submissions]
+    history = read_history(split, names, problems) if options.submissions else History()
     ungraded = list(flatten(submission.problems for submission in submissions))
     has_any = any(submission.names for submission in submissions)
     if problems or not has_any or (ungraded and not options.submissions):
@@ -6235,14 +6233,13 @@ def list_split_files(
 ) -> Iterator[OutputFile]:
     """Yield the results and the reports of each submission. `forms` are needed beside those of --report."""
     split = graded.inputs.split
-    named = {*graded.inputs.options.report, *forms}
     for submission in graded.submissions:
         folder = join_folder(split.out, submission.output_folder)
         path = join_folder(folder, RESULTS_FILE.format(split=split.name))
         document = build_split_document(graded, submission)
         yield OutputFile(path, partial(render_results, document), is_report=bool(gradebook))
         stem = path.removesuffix(".json")
-        report_forms = list_report_forms(stem, named)
+        report_forms = list_report_forms(stem, [*graded.inputs.options.report, *forms])
         if report_forms:
             report = build_split_report(graded, submission, gradebook)
             yield from list_report_files(report, stem, report_forms)
@@ -6298,8 +6295,7 @@ def render_split(graded: GradedSplit) -> str:
             *pairs.lines,
         ]
     if inputs.options.baseline:
-        changes = build_baseline_part(inputs.options.baseline, graded.changes_since)
-        blocks.append(render_text([changes]))
+        blocks.append(render_text([build_baseline_part(inputs.options.baseline, graded.changes_since)]))
     return "\n".join(blocks)
 
 
@@ -6314,15 +6310,13 @@ def describe_questions(inputs: SplitInputs) -> list[str]:
 
 
 def list_split_remarks(graded: GradedSplit) -> list[WarningRecord]:
-    """Return what is missing, or to be doubted."""
     warnings: list[WarningRecord] = []
     generators: set[str] = set()
     for system in graded.systems:
-        if RUBRIC not in system.judged:
-            continue
-        models = [answer.prediction.model for answer in system.answers]
-        generators.update(cut_text(model) for model in models if isinstance(model, str))
-        warnings += warn_about_missing(system, graded.inputs.split.criteria)
+        if RUBRIC in system.judged:
+            models = [answer.prediction.model for answer in system.answers]
+            generators.update(cut_text(model) for model in models if isinstance(model, str))
+            warnings += warn_about_missing(system, graded.inputs.split.criteria)
     return warnings + warn_about_family(graded.session.model, sorted(filter(str.strip, generators)))
 
 
@@ -6332,8 +6326,7 @@ def read_gold(options: SplitOptions, problems: Problems) -> Split:
     others = [value for value in options.criteria if value not in list(BUILT_IN_CRITERIA)]
     own: list[OwnCriterion] = []
     if others:
-        taken = collect_taken_names().union(options.functions)
-        own = read_own_criteria(others, options.root, taken, problems)
+        own = read_own_criteria(others, options.root, {*collect_taken_names(), *options.functions}, problems)
     beside = [*built_in, *[build_own_criterion(row, is_of_split=True) for row in own]]
     blocks = {**SPLIT_BLOCKS, **{criterion.block: [criterion.measure] for criterion in beside}}
     if options.functions:
@@ -6357,7 +6350,7 @@ def check_system_names(split: Split, submissions: Sequence[Submission], options:
     check_thresholds(options, [*names, *owners], split.measures)
 
 
-def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
+def list_report_forms(stem: str, named: Iterable[str]) -> list[str]:
     """Return the forms of report that are named or that an earlier run has left: none stays out of date."""
     return sorted({*named, *(form for form in RENDERERS if os.path.isfile(f"{stem}.{form}"))})
 
@@ -6467,10 +6460,6 @@ class SplitAnswer(Answer, gc=False):
         return {"question": self.question.question, "gold": self.question.answer, "answer": answer}
 
     @property
-    def decisions(self) -> dict[str, Decision]:
-        return {name: row for name, row in self.outcomes.items() if isinstance(row, Decision)}
-
-    @property
     def score(self) -> float | None:
         """The score by the rubric that counts; None without one."""
         return None if self.find_failure(RUBRIC) else self.scores.get(ANSWER_MEASURE.name)
@@ -6513,9 +6502,9 @@ SplitSystem: TypeAlias = System[SplitAnswer]
 def hash_gold(question: Question) -> str:
     """Return what tells a baseline whether a question is still the same one: all that any score rests on."""
     rubric = question.rubric or Rubric()
-    gold = (question.question, *question.gold_ids, question.answer, *question.evidence_sentences)
-    texts = "\0".join([*gold, rubric.description, *rubric.level_texts])
-    return hashlib.sha256(texts.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    texts = [question.question, *question.gold_ids, question.answer, *question.evidence_sentences]
+    texts += [rubric.description, *rubric.level_texts]
+    return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def score_prediction(question: Question, prediction: Prediction) -> dict[str, float]:
@@ -6524,8 +6513,8 @@ def score_prediction(question: Question, prediction: Prediction) -> dict[str, fl
     retrieved = prediction.retrieved_ids
     for k, measure in RECALL_MEASURES.items():  # There is one gold document: recall is 0 or 1.
         scores[measure.name] = int(recall_at_k(retrieved, question.gold_ids, k))
-    if question.evidence_sentences:
-        gold = question.evidence_sentences
+    gold = question.evidence_sentences
+    if gold:
         cited = citation_scores(gold, predicted_ids=prediction.evidence_sentences)
         for measure, score in zip(CITATION_MEASURES, cited, strict=True):
             scores[measure.name] = score
@@ -6533,7 +6522,6 @@ def score_prediction(question: Question, prediction: Prediction) -> dict[str, fl
 
 
 def combine_with_evidence(answer: SplitAnswer, score: float) -> dict[str, float]:
-    """Return the scores that rest on the one by the rubric."""
     evidence = 0.0  # A missing prediction earns nothing, even if there is nothing to cite.
     if answer.prediction is not NO_PREDICTION:
         evidence = evidence_score(answer.gold, answer.cited, answer.document.sentences)
@@ -6542,7 +6530,6 @@ def combine_with_evidence(answer: SplitAnswer, score: float) -> dict[str, float]
 
 
 def find_lacking(answers: Sequence[SplitAnswer], judged: Iterable[Criterion]) -> set[str]:
-    """Return the measures for which a system has submitted nothing."""
     measures: list[Measure] = []
     if not any(answer.prediction.retrieved_docs for answer in answers):
         measures += RETRIEVAL_MEASURES
@@ -6610,10 +6597,8 @@ def find_cited_sentences(answer: SplitAnswer) -> tuple[str, dict[str, str] | Non
 
 def find_cited_document(answer: SplitAnswer) -> str | None:
     """Return the document whose sentences the judge was shown."""
-    if not isinstance(prepare_support(answer), Task):
-        return None
     doc_id, _ = find_cited_sentences(answer)
-    return doc_id
+    return doc_id if isinstance(prepare_support(answer), Task) else None
 
 
 def qualify_citations(answer: SplitAnswer, score: float) -> str:
@@ -6693,8 +6678,10 @@ def collect_taken_names() -> set[str]:
 def build_results(split: Split, system: SplitSystem, session: Session) -> dict[str, Any]:
     answers = system.answers
     cited = [answer for answer in answers if F1_MEASURE.name in answer.scores]
-    unjudged = [criterion.block for criterion in split.criteria if criterion not in system.judged]
-    blocks = {block: measures for block, measures in split.blocks.items() if block not in unjudged}
+    blocks = dict(split.blocks)
+    for criterion in split.criteria:
+        if criterion not in system.judged:
+            del blocks[criterion.block]
     results = summarize_blocks(blocks, system.means)
     for measure in RECALL_MEASURES.values():
         results["retrieval"][measure.name] = sum(answer.scores[measure.name] for answer in answers)
@@ -6795,7 +6782,6 @@ def build_row(answer: SplitAnswer, measures: Iterable[Measure], **further: Any) 
 
 
 def build_judged_row(answer: SplitAnswer, criterion: Criterion, *, has_repeats: bool) -> dict[str, Any]:
-    """Return what results say of an answer by a criterion."""
     judgement = answer.find_judgement(criterion)
     decision = answer.find_decision(criterion)
     return {
@@ -6818,15 +6804,15 @@ def summarize_usage(session: Session, judgements: Sequence[Judgement]) -> dict[s
     It is None if the service has not counted the tokens of all.
     """
     replies = [judgement.reply for judgement in judgements if judgement.reply]
-    is_counted = all(reply.usage.total for reply in replies)
     usage = sum((reply.usage for reply in replies), NO_USAGE)
-    return {
-        "judgements": len(judgements),
-        "prompt_tokens": usage.prompt if is_counted else None,
-        "completion_tokens": usage.completion if is_counted else None,
-        "cached_tokens": usage.cached if is_counted else None,
-        "cost_usd": compute_cost(session.price, usage) if is_counted else None,
+    counted = {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "cached_tokens": usage.cached,
+        "cost_usd": compute_cost(session.price, usage),
     }
+    is_known = all(reply.usage.total for reply in replies)
+    return {"judgements": len(judgements), **(counted if is_known else dict.fromkeys(counted))}
 
 
 # -- Earlier results, for a baseline
@@ -6884,24 +6870,26 @@ def restore_run(
         for row in content.per_question:
             rows[str(row.get("question_id"))] |= row
         known = split.blocks.get(block, [Measure(block, block)])  # or a criterion that is not asked for now
-        lacking = [key for key, reason in content.ci95_reason.items() if reason == State.NOT_SUBMITTED.value]
-        scores.not_submitted |= {measure.name for measure in known if measure.mean_key in lacking}
-        if content.per_question:
-            measures += [measure.name for measure in known]
-        if content.per_question and block in criteria:
+        for measure in known:
+            if content.ci95_reason.get(measure.mean_key) == State.NOT_SUBMITTED.value:
+                scores.not_submitted.add(measure.name)
+        if not content.per_question:
+            continue
+        measures += [measure.name for measure in known]
+        if block in criteria:
             judged = criteria[block].measure_names
             origin = Origin(content.judge_model, content.prompt_hash, content.repeats)
             scores.origins |= dict.fromkeys(judged, origin)
             if any(row.get("failure") for row in content.per_question):
                 scores.obstacles |= dict.fromkeys(judged, State.MISSING_JUDGEMENTS)
-    for measure in measures:
-        scores.values[measure] = column = np.full(len(rows), np.nan)
+    for measure_name in measures:
+        scores.values[measure_name] = column = np.full(len(rows), np.nan)
         for position, (question_id, row) in enumerate(rows.items()):
-            score = row.get(measure)
+            score = row.get(measure_name)
             if is_number(score) and abs(score) <= MAX_RATING:
                 column[position] = score
             elif score is not None:
-                text = f"{measure}: expected a number, at most {MAX_RATING:,}"
+                text = f"{measure_name}: expected a number, at most {MAX_RATING:,}"
                 problems.append(Problem(file.name, text, key=f"{name}: {question_id}"))
     scores.obstacles |= list_obstacles(scores.not_submitted)
     keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
@@ -6920,8 +6908,6 @@ OwnedAnswer: TypeAlias = tuple[str, SplitAnswer]  # with the title of its system
 
 
 class People(NamedTuple):
-    """What people have decided."""
-
     overrides: Mapping[DecisionKey, Decision] = NOTHING
     files: Sequence[InputFile] = ()
     rejected: Sequence[str] = ()  # rows that do not count: where, and why
@@ -6990,14 +6976,14 @@ class RowFault(Exception):
 
 
 def find_answers(
-    row: Override, criterion: Criterion, answers: Mapping[str, Sequence[OwnedAnswer]]
+    row: Override, criterion: Criterion, answers: Mapping[str, list[OwnedAnswer]]
 ) -> list[OwnedAnswer]:
     """Return the answers that a decision is about.
 
     Raises RowFault if there is none any more, and ValueError if the row lacks its answer_id.
     """
     what = f"{row.question_id} {row.system}".strip()
-    found = [*answers.get(fold_cell(row.question_id), ())]
+    found = answers.get(fold_cell(row.question_id), [])
     if not found:
         raise RowFault(f"question {row.question_id} is not judged in this run")
     if row.system:
@@ -7046,19 +7032,19 @@ def write_label_sheet(inputs: SplitInputs, n_drawn: int, console: Console) -> in
     path = LABELS_FILE.format(split=inputs.split.name)
     if os.path.lexists(path):
         raise UsageError(f"{path} exists and may hold scores: move it away")
-    rows = {}
+    lots = {}
     for system in inputs.study.systems:
         for answer in system.answers if system.title in inputs.study.asked else ():
             if answer.question.rubric and not is_blank(answer.prediction.answer):
                 # The lowest lots are drawn: always the same, and as good as random. The gold is in them, so
                 # that nobody who does not know it can choose a name that is not drawn.
                 lot = f"{answer.id}\0{system.title}\0{answer.gold_hash}"
-                rows[hashlib.sha256(lot.encode("utf-8", "replace")).hexdigest()] = build_sheet_row(answer)
-    if not rows:
+                lots[hashlib.sha256(lot.encode("utf-8", "replace")).hexdigest()] = answer
+    if not lots:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
-    drawn = {row["answer_id"]: row for _, row in sorted(rows.items())[:n_drawn]}
-    cells = [list(row.values()) for row in drawn.values()]
-    write_file(path, render_csv(list(next(iter(rows.values()))), cells))
+    drawn = {lots[lot].identify(RUBRIC): lots[lot] for lot in sorted(lots)[:n_drawn]}
+    rows = [build_sheet_row(answer) for answer in drawn.values()]
+    write_file(path, render_csv(list(rows[0]), [list(row.values()) for row in rows]))
     console.print(f"Label sheet saved to: {path}")
     return decide_exit_code(inputs.is_complete)
 
@@ -7125,7 +7111,6 @@ def choose_measure(inputs: SplitInputs, outcomes: Outcomes, session: Session) ->
 
 
 def list_class_files(graded: GradedSplit, gradebook: Gradebook, leaderboard: Report) -> Iterator[OutputFile]:
-    """Yield the grades, the leaderboard, and then the results and reports of each submission."""
     split = graded.inputs.split
     board = join_folder(split.out, LEADERBOARD_FILE.format(split=split.name))
     has_pages = "html" in list_report_forms(board, graded.inputs.options.report)
@@ -7228,8 +7213,6 @@ class Grade(NamedTuple):
 
 
 class Gradebook(NamedTuple):
-    """A graded class."""
-
     inputs: SplitInputs
     measure: Measure  # of all points, or they would not be comparable
     judge: str  # with how often it was asked, if that is more than once; "" without any
@@ -7245,16 +7228,16 @@ def build_gradebook(graded: GradedSplit, measure: Measure) -> Gradebook:
         judge += f", asked {graded.session.repeats} times"
     equal = find_equal(graded.submissions)
     grades = {}
+    citing = set()
     for row in graded.submissions:
         concerns: dict[Concern, list[LinkCell]] = defaultdict(list)
         for concern, cell in list_concerns(inputs.split, row, equal):
             concerns[concern].append(cell)
         earlier = [then for then in inputs.history.rows if then.submission == fold_cell(row.name)]
-        grades[row.name] = Grade(row, *compute_points(row, measure), earlier, concerns)
-    citing = set()
-    for name, grade in grades.items():
+        grade = Grade(row, *compute_points(row, measure), earlier, concerns)
+        grades[row.name] = grade
         if grade.system.answers and grade.system.find_mean(F1_MEASURE).is_submitted:
-            citing.add(name)
+            citing.add(row.name)
     ranked = citing or set(grades)  # Beside those who cite, no rank rests on what was not submitted.
     ranks = rank_systems({name: grades[name].points if name in ranked else None for name in sorted(grades)})
     grades = {name: grades[name]._replace(rank=rank) for name, rank in ranks.items()}
@@ -7337,8 +7320,7 @@ def build_attention_part(gradebook: Gradebook) -> Part:
             concerns[Concern.CHANGED].append(LinkCell(name, page, note))
     judges = [row.judge for row in inputs.history.rows if row.judge]
     if judges and judges[-1] != gradebook.judge:
-        note = f"{gradebook.judge}, before {judges[-1]}"
-        concerns[Concern.JUDGE].append(LinkCell(note))
+        concerns[Concern.JUDGE].append(LinkCell(f"{gradebook.judge}, before {judges[-1]}"))
     concerns[Concern.REJECTED] += map(LinkCell, inputs.people.rejected)
     rows: list[list[Cell]] = []
     for concern, cells in concerns.items():
@@ -7384,26 +7366,23 @@ def list_class_measures(split: Split) -> list[Measure]:
 
 def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
     named: list[MeansRow] = []
-    more: list[list[Cell]] = []
     for grade in gradebook.grades.values():
-        submission = grade.submission
-        name = LinkCell(submission.name, submission.link_page())
+        link = LinkCell(grade.submission.name, grade.submission.link_page())
         rank: Cell = "n/a" if grade.rank is None else grade.rank
-        named.append(([rank, name, grade.system.name], grade.system.means))
-        previous = format_points(grade.previous.value) if grade.previous else ""
-        more.append([previous, len(submission.warnings), grade.reason])
+        named.append(([rank, link, grade.system.name], grade.system.means))
     # Only the measure that ranks has intervals: with all of them the table is wider than a window.
     header = ["Rank", "Submission", "System"]
     board = build_means_part("Leaderboard", header, named, measures, n_names=2, widest=gradebook.measure)
+    rows = []
+    for cells, grade in zip(board.rows, gradebook.grades.values(), strict=True):
+        previous = format_points(grade.previous.value) if grade.previous else ""
+        rows.append([*cells, previous, len(grade.submission.warnings), grade.reason])
     return board._replace(
-        header=[*board.header, "Previous", "Warnings", "Reason"],
-        rows=[[*cells, *rest] for cells, rest in zip(board.rows, more, strict=True)],
-        is_sortable=True,
+        header=[*board.header, "Previous", "Warnings", "Reason"], rows=rows, is_sortable=True
     )
 
 
 def render_grades(gradebook: Gradebook, *, has_pages: bool) -> str:
-    split = gradebook.inputs.split
     rows = []
     for name in sorted(gradebook.grades, key=lambda name: (name.casefold(), name)):
         grade = gradebook.grades[name]
@@ -7420,11 +7399,11 @@ def render_grades(gradebook: Gradebook, *, has_pages: bool) -> str:
             "reason": grade.reason,
             "missing": len(grade.system.find_missing(RUBRIC)),
             "flagged": sum(len(system.flagged) for system in submission.systems),
-            "decisions": sum(len(answer.decisions) for answer in grade.system.answers),
+            "decisions": len(describe_decisions(grade.system)),
             "warnings": len(submission.warnings),
             "page": submission.page if has_pages else "",
         }
-        for measure in list_class_measures(split):
+        for measure in list_class_measures(gradebook.inputs.split):
             mean = grade.system.find_mean(measure)
             row[measure.mean_key] = mean.value if mean.is_submitted else None
         rows.append(row)
@@ -7439,7 +7418,6 @@ class History(NamedTuple):
 
 
 def read_history(split: Split, names: Iterable[str], problems: Problems) -> History:
-    """Read the history. It is a problem if a submission of it is not named now."""
     path = join_folder(split.out, HISTORY_FILE.format(split=split.name))
     if not os.path.lexists(path):
         return History()
@@ -7462,12 +7440,10 @@ def render_history(gradebook: Gradebook) -> str:
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
     for name, grade in sorted(gradebook.grades.items()):
         now = (grade.points, fold_cell(grade.system.name), gradebook.judge)
-        if grade.history:
-            last = grade.history[-1]
-            if now == (last.value, last.system, last.judge):
-                continue
-        row = {"date": date, "submission": name, "points": grade.points}
-        cells.append({**row, "system": grade.system.name, "judge": gradebook.judge})
+        last = grade.history[-1] if grade.history else None
+        if not last or now != (last.value, last.system, last.judge):
+            row = {"date": date, "submission": name, "points": grade.points}
+            cells.append({**row, "system": grade.system.name, "judge": gradebook.judge})
     header = list(dict.fromkeys([*flatten(cells), *HistoryRow.__struct_fields__]))
     return render_csv(header, [list(map(row.get, header)) for row in cells])
 
@@ -7562,9 +7538,8 @@ def list_judge_lines(system: SplitSystem) -> list[str]:
     for criterion in system.judged:
         if criterion is not RUBRIC:
             measure = criterion.measure
-            lowest = min(PROMPTS[criterion.prompt].choices.values())
-            mean = format_mean(system, measure, 2)
-            lines.append(f"Average {measure.title} ({lowest}-{measure.highest:g}): {mean}")
+            bounds = f"{measure.lowest:g}-{measure.highest:g}"
+            lines.append(f"Average {measure.title} ({bounds}): {format_mean(system, measure, 2)}")
     return [*lines, *map(escape_console, [*describe_scored(system), *describe_cases(system)])]
 
 
@@ -7624,8 +7599,8 @@ def describe_certainty(
     n_documents = systems[0].means[RETRIEVAL_MEASURES[0].name].n_clusters
     fewer: dict[int, list[str]] = defaultdict(list)
     for measure in measures:
-        means = [system.find_mean(measure) for system in systems]
-        number = min((mean.n_clusters for mean in means if mean.n_clusters), default=n_documents)
+        numbers = [system.find_mean(measure).n_clusters for system in systems]
+        number = min(filter(None, numbers), default=n_documents)
         if number < n_documents:
             fewer[number].append(measure.title)
     by_measure = [f"{', '.join(titles)} by {number}" for number, titles in fewer.items()]
@@ -7735,7 +7710,7 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
     lines = []
     if len(submission.systems) > 1:
         names = ", ".join(system.name for system in submission.systems)
-        lines.append(f"Of your systems {names}, the one that counts is {grade.system.name}.")
+        lines = [f"Of your systems {names}, the one that counts is {grade.system.name}."]
     lines.append(f"The grade is 100 times {gradebook.measure.title}.")
     if gradebook.measure is COMBINED_MEASURE:
         lines.append(COMBINED_POINTS)
@@ -7745,17 +7720,14 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
         rows.append((["median of the class"], gradebook.medians))
     means = build_means_part(f"Your grade: {points}", ["Mean"], rows, list_class_measures(split))
     how = "Name the question and the answer ID, which is at the end of each answer below."
-    return [
-        means._replace(lines=lines, place="head"),
-        Part("How to appeal", lines=[*read_appeal(split), how], place="first"),
-    ]
+    appeal = Part("How to appeal", lines=[*read_appeal(split), how], place="first")
+    return [means._replace(lines=lines, place="head"), appeal]
 
 
 def read_appeal(split: Split) -> list[str]:
-    """Return the teacher's text on how to appeal, if there is one."""
     path = os.path.join(split.root, APPEAL_FILE.format(split=split.name))
     text = read_file(path, []).text if os.path.isfile(path) else ""
-    return [line for line in map(str.strip, text.splitlines()) if line]
+    return list(filter(None, map(str.strip, text.splitlines())))
 
 
 def build_csv_row(
@@ -7796,10 +7768,9 @@ def build_csv_row(
 def list_csv_rows(
     split: Split, systems: Sequence[SplitSystem], *, has_repeats: bool
 ) -> Iterator[list[object]]:
-    for position in range(len(split.questions)):
-        for system in systems:
-            row = build_csv_row(split, system, system.answers[position], has_repeats=has_repeats)
-            yield list(row.values())
+    for position, system in itertools.product(range(len(split.questions)), systems):
+        row = build_csv_row(split, system, system.answers[position], has_repeats=has_repeats)
+        yield list(row.values())
 
 
 # -- The page: each question with all its answers
@@ -7829,13 +7800,18 @@ def build_answer_card(system: SplitSystem, answer: SplitAnswer) -> Card:
         text = "No prediction." if answer.prediction is NO_PREDICTION else "No answer."
     failure = answer.find_failure(RUBRIC)
     decision = answer.find_decision(RUBRIC)
-    cases = {"failed": failure, "flagged": answer.flags, "overridden": answer.decisions}
-    points = [f"{row.title} {answer.scores[row.name]:.3g}" for row in list_points_measures(answer)]
+    is_decided = any(isinstance(outcome, Decision) for outcome in answer.outcomes.values())
+    cases = {"failed": failure, "flagged": answer.flags, "overridden": is_decided}
+    points: list[Measure] = []  # there are none yet if judging failed
+    if not failure:
+        measures = [F1_MEASURE] if answer.score is None else [ANSWER_MEASURE, EVIDENCE_MEASURE]
+        points = [measure for measure in measures if measure.name in answer.scores]
+    verdict = [f"{measure.title} {answer.scores[measure.name]:.3g}" for measure in points]
     return Card(
         system.name,
         text,
-        build_answer_facts(system, answer),
-        verdict=", ".join(points),  # "Answer 3, Evidence 0.875", without a judge "F1 0.5"
+        build_answer_facts(system, answer, points),
+        verdict=", ".join(verdict),  # "Answer 3, Evidence 0.875", without a judge "F1 0.5"
         score=answer.score,
         marks=[mark for mark, reason in cases.items() if reason],
         reason=decision.reason if decision else answer.find_rationale(RUBRIC),
@@ -7843,15 +7819,7 @@ def build_answer_card(system: SplitSystem, answer: SplitAnswer) -> Card:
     )
 
 
-def list_points_measures(answer: SplitAnswer) -> list[Measure]:
-    """Return the measures of an answer's points: answer and evidence, or F1 without a judge."""
-    measures = [F1_MEASURE] if answer.score is None else [ANSWER_MEASURE, EVIDENCE_MEASURE]
-    if answer.find_failure(RUBRIC):
-        measures = []  # there are no points yet
-    return [measure for measure in measures if measure.name in answer.scores]
-
-
-def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, str]:
+def build_answer_facts(system: SplitSystem, answer: SplitAnswer, points: list[Measure]) -> dict[str, str]:
     retrieved = answer.prediction.retrieved_ids
     places = [str(retrieved.index(gold) + 1) for gold in answer.question.gold_ids if gold in retrieved]
     place = f"at place {', '.join(places)}" if places else "not"
@@ -7881,12 +7849,11 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer) -> dict[str, st
         remark = ""
         if criterion.needs_citations and outcome:
             other_ids[f"Answer ID for {criterion.name}"] = answer.identify(criterion)
-            if not isinstance(outcome, Failure):
-                remark = qualify_citations(answer, outcome.score)
+            remark = qualify_citations(answer, outcome.score)
         facts[criterion.measure.title] = criterion.describe(outcome, remark)
     others = []
     for measure in (*CITATION_MEASURES, *JUDGE_MEASURES):
-        if measure.name in answer.scores and measure not in list_points_measures(answer):
+        if measure.name in answer.scores and measure not in points:
             others.append(f"{measure.title} {answer.scores[measure.name]:.{measure.digits}f}")
     facts["Other scores"] = ", ".join(others)
     if answer.question.rubric:
@@ -7898,10 +7865,12 @@ def list_rubric_lines(question: Question, answers: Mapping[str, SplitAnswer]) ->
     if question.rubric is None:
         return [Line("", "This question has no rubric: its answers are not judged.")]
     lines = [Line("", question.rubric.description)] if question.rubric.description else []
-    scores = {system: answer.score for system, answer in answers.items() if answer.score is not None}
+    given = {}
+    for system, answer in answers.items():
+        if answer.score is not None:
+            given[system] = str(find_nearest_level(answer.score))
     for level in RUBRIC_LEVELS:
-        given = [system for system, score in scores.items() if str(find_nearest_level(score)) == level]
-        badges = {f"given to {system}": float(level) for system in given}
+        badges = {f"given to {system}": float(level) for system in given if given[system] == level}
         lines.append(Line(level, question.rubric.levels.get(level, ""), badges))
     return lines
 
