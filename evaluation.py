@@ -6087,7 +6087,8 @@ def find_equal(submissions: Sequence[Submission]) -> list[list[str]]:
 # ------------------------------------------------------------------ 12. Grading a split
 
 # The main job. In: a split and its submissions. Out: results, reports, and the board and grades of a class.
-# grade_split is the whole way: each line is a step, and the steps follow in their order. Read next:
+# grade_split is the whole way: each line is a step, and the steps follow in their order. Below are the
+# measures, an answer and its scores, what is judged, the results file, and the baseline. Read next:
 # Criterion, as whatever a judge decides about an answer is one.
 
 
