@@ -7991,16 +7991,16 @@ def build_item_answer(item: Item) -> ItemAnswer:
 # -- Methods: a new one is a row in METHODS and, if it needs no judge, a function
 
 
-def score_exact(answer: ItemAnswer, normalize: str, _threshold: float) -> float:
+def score_exact(answer: ItemAnswer, normalize: str, *_: object) -> float:
     item = answer.item
     if is_blank(item.prediction):  # a gold answer may have nothing but punctuation
         return 0.0
     return float(exact_match(item.accepted, item.prediction, normalize))
 
 
-def score_keyword(answer: ItemAnswer, normalize: str, _threshold: float, miss: float = 0.0) -> float:
+def score_keyword(answer: ItemAnswer, normalize: str, *_: object, miss: float = 0.0) -> float:
     item = answer.item
-    is_same = not item.keywords and score_exact(answer, normalize, 0) == 1  # "Danube" for "the Danube"
+    is_same = not item.keywords and score_exact(answer, normalize) == 1  # "Danube" for "the Danube"
     return 1.0 if is_same or contains_keyword(item.keywords or item.accepted, item.prediction) else miss
 
 
@@ -8024,12 +8024,12 @@ def score_bleu(answer: ItemAnswer, *_: object) -> float:
 
 def find_kiwi(answers: Iterable[ItemAnswer]) -> tuple[bool, Any]:
     """Return whether there is Korean, and then the package that splits it, None if it is not installed."""
-    for answer in answers:
-        if re.search(f"[{HANGUL}]", "\n".join([answer.item.prediction, *answer.item.accepted])):
-            with suppress(ImportError):
-                return True, import_module("kiwipiepy")
-            return True, None
-    return False, None
+    texts = flatten((answer.item.prediction, *answer.item.accepted) for answer in answers)
+    if not re.search(f"[{HANGUL}]", "".join(texts)):
+        return False, None
+    with suppress(ImportError):
+        return True, import_module("kiwipiepy")
+    return True, None
 
 
 load_analyzer = cache(lambda kiwi: kiwi.Kiwi())
@@ -8180,7 +8180,6 @@ def list_failures(study: Study[ItemAnswer], system: ItemSystem) -> list[WarningR
 
 
 def parse_column(text: str) -> tuple[str, str]:
-    """Return field and path in "gold=Soll"."""
     field, _, path = text.partition("=")
     if field not in COLUMN_FIELDS or not path:
         known = f"{', '.join(COLUMN_FIELDS)}{suggest(field, COLUMN_FIELDS)}"
@@ -8192,7 +8191,7 @@ def explain_answers() -> str:
     lines = [f"methods (default: {' '.join(DEFAULT_METHODS)}; with --criteria none):"]
     lines += [f"  {name:18} {method.explanation}" for name, method in METHODS.items()]
     lines += ["", "columns of a table, in any case, and what they may be called:"]
-    fields = {field: ", ".join(names) for field, names in Item.aliases.items() if field != "answer"}
+    fields = {field: ", ".join(names) for field, names in Item.aliases.items()}
     fields["answer"] = "is prediction beside gold or options, and gold beside prediction"
     others = "system, category, keywords, expected_sources, sources, latency_ms, model"
     fields["others"] = f"{others}; correct (a person's yes or no)"
@@ -8265,8 +8264,11 @@ class AnswerInputs(NamedTuple):
     tuning: Mapping[str, Any]  # the threshold of semantic_dynamic, and how it was chosen
     setup: Mapping[str, Any]  # what scores rest on
     readings: Mapping[str, Mapping[str, Any]]  # how each file was read, as results have it
-    is_complete: bool  # whether every row is graded
     runs: Mapping[str, EarlierRun]
+
+    @property
+    def is_complete(self) -> bool:
+        return not any(reading["not_graded"] for reading in self.readings.values())
 
 
 class GradedAnswers(NamedTuple):
@@ -8352,17 +8354,7 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
         facets={"category": attrgetter("item.category")},
         failures_count=False,
     )
-    return AnswerInputs(
-        options=options,
-        study=study,
-        protocol=protocol,
-        choice=choice,
-        tuning=tuning,
-        setup=setup,
-        readings=readings,
-        is_complete=not any(reading["not_graded"] for reading in readings.values()),
-        runs=runs,
-    )
+    return AnswerInputs(options, study, protocol, choice, tuning, setup, readings, runs)
 
 
 def grade_scored_answers(inputs: AnswerInputs, outcomes: Outcomes, session: Session) -> GradedAnswers:
@@ -8468,7 +8460,8 @@ def score_without_judge(
         add_similarities(answers, options.embedding_model, f"--method {similar[0]}")
     tuning = choose_threshold(answers) if "semantic_dynamic" in options.methods else {}
     threshold = {"semantic_fixed": options.threshold, "semantic_dynamic": tuning.get("threshold", 0.0)}
-    methods = {name: METHODS[name].score for name in (*options.unjudged, ranker) if name}
+    needed = {*options.unjudged, ranker}
+    scorers = {name: method.score for name, method in METHODS.items() if method.score and name in needed}
     for system in systems:
         has_sources = any(answer.item.sources for answer in system.answers)  # else recall is not measured
         for answer in system.answers:
@@ -8478,9 +8471,8 @@ def score_without_judge(
             if item.expected_sources and has_sources:
                 scores["context_recall"] = cover_at_k(item.sources, item.expected_sources)
                 scores["context_precision"] = citation_scores(item.expected_sources, item.sources).precision
-            for name, score in methods.items():
-                if score:
-                    scores[name] = score(answer, options.normalize, threshold.get(name, 0.0))
+            for name, score in scorers.items():
+                scores[name] = score(answer, options.normalize, threshold.get(name, 0.0))
             arguments = [] if is_blank(item.prediction) else [item]
             scores |= call_functions(options.functions, arguments, f"{system.name}, {answer.id}")
             answer.scores = {name: value for name, value in scores.items() if value is not None}
@@ -8499,7 +8491,7 @@ def choose_asked(
         return systems, titles, ""
     averages = {}
     for system in systems:
-        scores = [answer.scores[ranker] for answer in system.answers if ranker in answer.scores]
+        scores = [answer.scores[ranker] for answer in system.answers]
         averages[system.title] = divide(math.fsum(scores), len(scores))
     ranks = rank_systems(averages)
     ordered = sorted(systems, key=lambda system: ranks[system.title] or math.inf)
@@ -8513,8 +8505,6 @@ def choose_asked(
 
 
 class AnswerSystem(System[ItemAnswer]):
-    """A system with the answers that a file has of it."""
-
     part: str = ""  # its name in the file, if this has several
     reading: Mapping[str, Any] = {}  # how the file was read, as results have it; empty for a split
 
@@ -8889,8 +8879,7 @@ def summarize_quality(protocol: Criterion, system: ItemSystem) -> dict[str, Any]
         sample = make_sample([judgement.scores[name] for judgement in judgements], clusters)
         average = compute_mean(sample, measure)
         share = None if average.value is None else average.value / TOP_SCORE
-        row = {"n": average.n, "mean": average.value, "normalized": share, "ci95": average.interval}
-        quality[name] = row
+        quality[name] = {"n": average.n, "mean": average.value, "normalized": share, "ci95": average.interval}
     return quality
 
 
@@ -8914,7 +8903,7 @@ def list_answer_warnings(graded: GradedAnswers, system: ItemSystem) -> Iterator[
 # -- The report
 
 
-def describe_answers(system: ItemSystem, results: Mapping[str, Any]) -> Iterator[str]:
+def describe_answers(results: Mapping[str, Any]) -> Iterator[str]:
     if "llm_judged" in results:
         correct = f"{results['correct']} of {results['total_evaluated']} correct"
         counts = [
@@ -8933,7 +8922,7 @@ def describe_answers(system: ItemSystem, results: Mapping[str, Any]) -> Iterator
         yield f"{best} {rows}: {figures}{reason}"
     if "quality" in results:
         means = [f"{name} {format_number(row['mean'], 2)}" for name, row in results["quality"].items()]
-        n_contexts = sum(answer.has_context for answer in system.answers)
+        n_contexts = sum(row["faithful_to"] == "context" for row in results["detailed_results"])
         basis = f"faithfulness is to the context in {n_contexts} answers, else to the reference"
         yield f"quality from 1 to 5: {', '.join(means)}; {basis}"
     if "bleu_tokens" in results:
@@ -8950,7 +8939,7 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
         for category, means in system.slices["category"].items():
             n_rows = max((mean.n for mean in means.values()), default=0)
             by_category.append(([category, system.title, n_rows], means))
-        lines += prefix_lines(system.title, describe_answers(system, documents[system.title]))
+        lines += prefix_lines(system.title, describe_answers(documents[system.title]))
     known = set(flatten(document["measures"] for document in documents.values()))
     measured = [measure.name for measure in measures if measure.name in known]
     if FAITHFULNESS in measured:
@@ -8960,10 +8949,9 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
     by_category.sort(key=lambda row: row[0][:2])
     warnings = flatten(document["warnings"] for document in documents.values())
     overview = build_means_part("Answer evaluation results", ["Rank", "System"], ranked, measures, 2)
-    headings = ["Category", "System", "Rows"]
     parts = [
         overview._replace(lines=lines),
-        build_means_part("Results by category", headings, by_category, measures, 2),
+        build_means_part("Results by category", ["Category", "System", "Rows"], by_category, measures, 2),
         build_baseline_part(graded.inputs.options.baseline, graded.changes_since),
         build_comparison_part(graded.differences),
         Part("Warnings", lines=list(dict.fromkeys(warnings)), place="warnings"),
@@ -9019,10 +9007,8 @@ def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[
 # nothing depends on what kind it was. Read first: RatingRow, measure_agreement, compare_raters.
 
 CERTAIN_REASONS = {row.rationale for row in (NO_ANSWER, NOTHING_CITED, NONE_EXISTS)}  # of a split's scores
-LEVELS = {  # by kind of rating: of Cohen's kappa, of Krippendorff's alpha
-    "correct": ("nominal", "nominal"),
-    "score": ("quadratic", "ordinal"),
-}
+# By kind of rating: of Cohen's kappa, of Krippendorff's alpha
+LEVELS = {"correct": ("nominal", "nominal"), "score": ("quadratic", "ordinal")}
 STATES = ("decisions", "left_out", "undecided")  # of what a rater said
 NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
@@ -9046,8 +9032,6 @@ Texts: TypeAlias = tuple[tuple[str, str], ...]  # of an answer: (field, text)
 
 
 class RatingColumns(Record):
-    """The names that the columns of a table of ratings may have."""
-
     aliases: ClassVar[dict[str, Sequence[str]]] = {
         **{name: Item.aliases.get(name, (name,)) for name in RATING_FIELDS.split()},
         "id": ("item", "id", "question_id"),
@@ -9059,8 +9043,7 @@ class RatingRow(NamedTuple):
 
     rater: str
     criterion: str  # "" for the rubric, and where files name none
-    key: Texts  # the first of the names
-    names: Sequence[Texts]  # all that people may call the answer
+    names: Sequence[Texts]  # all that people may call the answer; the first is its key
     texts: Texts  # that describe it in the results, the question first
     source: str  # whose answer it is; "" if nothing says so
     document: str  # the gold document; "" outside of splits
@@ -9069,6 +9052,10 @@ class RatingRow(NamedTuple):
     reason: str
     file: InputFile
     place: JsonRow  # without its data
+
+    @property
+    def key(self) -> Texts:
+        return self.names[0]
 
 
 Raters: TypeAlias = Mapping[str, list[RatingRow]]  # by name, with what each said by one criterion
@@ -9367,7 +9354,6 @@ def parse_rating(
     return RatingRow(
         rater=f"{rater} #{fields['judge_repeat']}" if fields["judge_repeat"] else rater,
         criterion="" if criterion in RUBRIC_NAMES else criterion,
-        key=names[0],
         names=names,
         texts=texts,
         source=cut_text(re.sub(r"\.(jsonl?|csv)$", "", source)),
@@ -9436,7 +9422,7 @@ def match_people(
             if rating in rated and row.key[0][0] != "input":  # equal texts may be there twice
                 problems.append(row.place.report(f"a second rating of {title} by {row.rater}"))
             rated.add(rating)
-            known.append(row._replace(key=answer.key, texts=answer.texts, document=answer.document))
+            known.append(row._replace(names=answer.names, texts=answer.texts, document=answer.document))
     return known, unknown
 
 
@@ -9461,7 +9447,7 @@ def read_value(fields: Mapping[str, str], criterion: str) -> float | None:
 # -- Comparing
 
 
-def group_raters(rows: Iterable[RatingRow], criterion: str) -> dict[str, list[RatingRow]]:
+def group_raters(rows: Iterable[RatingRow], criterion: str) -> Raters:
     """Return the rows of each rater who decided anything by a criterion."""
     raters = defaultdict(list)
     for row in rows:
@@ -9543,7 +9529,7 @@ def collect_items(raters: Raters, kind: str) -> list[RatedItem]:
         cluster = ("document", first.document) if first.document else first.texts[0]
         item = RatedItem(source, first.texts, cluster, [], [], [])
         for name in raters:
-            rows = by_rater.get(name, [])
+            rows = by_rater[name]
             values = {bool(row.value) if kind == "correct" else row.value for row in rows}
             item.contradicted.append(len(values) > 1)
             item.ratings.append(values.pop() if len(values) == 1 else None)
@@ -9553,7 +9539,6 @@ def collect_items(raters: Raters, kind: str) -> list[RatedItem]:
 
 
 def measure_group(raters: Sequence[str], items: Sequence[RatedItem], kind: str) -> dict[str, Any]:
-    """Measure how far all raters of the items agree, and each two of them."""
     complete = [item for item in items if None not in item.ratings]
     several = [item for item in items if len(item.known) > 1]
     group = {
@@ -9566,9 +9551,9 @@ def measure_group(raters: Sequence[str], items: Sequence[RatedItem], kind: str) 
         "krippendorff_alpha": measure_ratings(several, LEVELS[kind][1], correction=1),
     }
     pairs = []
-    for pair in itertools.combinations(range(len(raters)), 2):
-        compared = compare_with(pair[0], [pair[1]], items, kind, "agreement")
-        pairs.append(build_means_row({"judge": raters[pair[0]], "with": raters[pair[1]], **compared}))
+    for first, second in itertools.combinations(range(len(raters)), 2):
+        compared = compare_with(first, [second], items, kind, "agreement")
+        pairs.append(build_means_row({"judge": raters[first], "with": raters[second], **compared}))
     return {**build_means_row(group), "pairs": pairs}
 
 
@@ -9596,7 +9581,8 @@ def compare_with(
 ) -> dict[str, Any]:
     """Compare a rater with each of others. `rate` is the name of the share of equal ratings."""
     rated: list[RatedItem] = []
-    row: dict[str, Any] = {"items": 0, "ratings": 0, "questions": 0, "contradicted": 0}
+    n_items = 0
+    n_contradicted = 0
     for item in items:
         n_rated = len(rated)
         for other in others:
@@ -9604,10 +9590,11 @@ def compare_with(
             if None not in ratings:
                 rated.append(item._replace(ratings=ratings))
             elif all(item.ratings[n] is not None or item.contradicted[n] for n in (judge, other)):
-                row["contradicted"] += 1
-        row["items"] += len(rated) > n_rated
+                n_contradicted += 1
+        n_items += len(rated) > n_rated
     clusters = [item.cluster for item in rated]
-    row |= {"ratings": len(rated), "questions": len(set(clusters))}
+    counts = {"items": n_items, "ratings": len(rated), "questions": len(set(clusters))}
+    row: dict[str, Any] = {**counts, "contradicted": n_contradicted}
     values = np.array([item.ratings for item in rated], np.float64).reshape(-1, 2)
     gaps = values[:, 0] - values[:, 1]
     if rate == "accuracy":
@@ -9617,7 +9604,7 @@ def compare_with(
         widths[f"{rate}_within_1"] = 1
     for name, width in widths.items():
         is_near = (abs(gaps) <= width + 1e-9).astype(float)
-        row[name] = compute_mean(make_sample(is_near.tolist(), clusters), Measure("share", "Share"))
+        row[name] = compute_mean(make_sample(is_near, clusters), Measure("share", "Share"))
     return {**row, "kappa": measure_ratings(rated, LEVELS[kind][0])}
 
 
@@ -9660,11 +9647,11 @@ def compare_vote(vote: str, people: range, items: Iterable[RatedItem], kind: str
     is_majority = vote == "majority"
     for item in items:
         given = [rating for rating in item.ratings[: people.start] if rating is not None]
-        [(winner, count)] = Counter(given).most_common(1) or [(0.0, 0)]
-        is_won = 2 * count > len(given) if is_majority else count == len(given)
         if len(given) < (2 if is_majority else people.start):
             left_out["fewer_judges"] += bool(given)
-        elif not is_won:
+            continue
+        [(winner, count)] = Counter(given).most_common(1)
+        if count <= len(given) / 2 if is_majority else count < len(given):
             left_out["left_out"] += 1
         else:
             ratings = [*item.ratings, winner]
@@ -9700,12 +9687,12 @@ def measure_people(
     raters = list(zip(*(item.ratings for item in items), strict=True))
     of_people = raters[people.start :]
     alpha = krippendorff_alpha([raters[judge], *of_people], LEVELS[kind][1]) if gaps else None
-    common = labels.most_common(1)
+    common_label, n_common = next(iter(labels.most_common(1)), (None, 0))
     return {
         "krippendorff_alpha": alpha,
         "raters": sum(set(ratings) != {None} for ratings in of_people),
-        "most_common_label": common[0][0] if common else None,
-        "most_common_label_share": common[0][1] / labels.total() if common else None,
+        "most_common_label": common_label,
+        "most_common_label_share": divide(n_common, labels.total()),
         "people_minus_judge": gap,
     }
 
@@ -9800,8 +9787,9 @@ def build_pairs_part(
             what = "interval of kappa" if row["kappa"] is not None else "kappa"
             notes.append(f"{name}: no {what}: {row['ci95_reason']['kappa']}")
         if row["contradicted"]:
-            text = "left out, since equal items were decided differently"
-            notes.append(f"{name}: {text}: {row['contradicted']}")
+            notes.append(
+                f"{name}: left out, since equal items were decided differently: {row['contradicted']}"
+            )
         if "left_out" in row:
             why = "tied" if name == "majority" else "not unanimous"
             counted = f"{why} {row['left_out']}, with fewer judges {row['fewer_judges']}"
