@@ -9065,13 +9065,9 @@ class RatedItem(NamedTuple):
     source: str  # "" unless all raters name one
     texts: Texts
     cluster: tuple[str, str]  # what answers have in common that are judged alike: gold document, or question
-    ratings: list[float | None]  # of each rater; None if there is none, or several that differ
-    reasons: list[str]
-    contradicted: list[bool]  # whether a rater has several that differ
-
-    @property
-    def known(self) -> list[float]:
-        return [rating for rating in self.ratings if rating is not None]
+    ratings: dict[str, float]  # by rater
+    reasons: dict[str, str]
+    contradicted: set[str]  # the raters who gave several that differ, which do not count
 
 
 # -- The command
@@ -9466,23 +9462,22 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, An
     sources = {}
     if len(by_source) > 1:
         sources = {source: measure_group(names, own, kind) for source, own in by_source.items()}
-    apart = [item for item in items if len(set(item.known)) > 1]
+    apart = [item for item in items if len(set(item.ratings.values())) > 1]
     measure_variance = cache(statistics.pvariance)  # exact, therefore slow
-    # The widest come first, and of these the most evenly split.
-    apart.sort(
-        key=lambda item: (max(item.known) - min(item.known), measure_variance(tuple(item.known))),
-        reverse=True,
-    )
+
+    def rank_disagreement(item: RatedItem) -> tuple[float, float]:
+        """The widest come first, and of these the most evenly split."""
+        given = tuple(item.ratings.values())
+        return max(given) - min(given), measure_variance(given)
+
+    apart.sort(key=rank_disagreement, reverse=True)
     disagreements = []
     for item in apart[:n_shown]:
-        given = [index for index, rating in enumerate(item.ratings) if rating is not None]
-        decisions = {names[index]: item.ratings[index] for index in given}
-        reasoning = {names[index]: item.reasons[index] for index in given}
-        row = {"source": item.source, **dict(item.texts), "decisions": decisions, "reasoning": reasoning}
-        disagreements.append(row)
+        said = {"decisions": item.ratings, "reasoning": item.reasons}
+        disagreements.append({"source": item.source, **dict(item.texts), **said})
     block: dict[str, Any] = {
         "compared": kind,
-        "clusters": name_clusters(items),
+        "clusters": name_clusters(item.cluster for item in items),
         "judges": list(itertools.starmap(describe_rater, judges.items())),
         "all": measure_group(names, items, kind),
         "sources": sources,
@@ -9527,33 +9522,34 @@ def collect_items(raters: Raters, kind: str) -> list[RatedItem]:
     for (source, _), by_rater in rows_of.items():
         first = next(flatten(by_rater.values()))
         cluster = ("document", first.document) if first.document else first.texts[0]
-        item = RatedItem(source, first.texts, cluster, [], [], [])
-        for name in raters:
-            rows = by_rater[name]
-            values = {bool(row.value) if kind == "correct" else row.value for row in rows}
-            item.contradicted.append(len(values) > 1)
-            item.ratings.append(values.pop() if len(values) == 1 else None)
-            item.reasons.append(next((row.reason for row in rows if row.reason), ""))
+        item = RatedItem(source, first.texts, cluster, {}, {}, set())
+        for name, rows in by_rater.items():
+            given = [row.value for row in rows if row.value is not None]
+            if len(set(given)) > 1:
+                item.contradicted.add(name)
+                continue
+            item.ratings[name] = bool(given[0]) if kind == "correct" else given[0]
+            item.reasons[name] = next((row.reason for row in rows if row.reason), "")
         items.append(item)
     return items
 
 
 def measure_group(raters: Sequence[str], items: Sequence[RatedItem], kind: str) -> dict[str, Any]:
-    complete = [item for item in items if None not in item.ratings]
-    several = [item for item in items if len(item.known) > 1]
+    complete = [item for item in items if len(item.ratings) == len(raters)]
+    several = [item for item in items if len(item.ratings) > 1]
     group = {
         "alpha_level": LEVELS[kind][1],
         "items": len(items),
-        "contradicted": sum(any(item.contradicted) for item in items),
+        "contradicted": sum(bool(item.contradicted) for item in items),
         "items_of_all": len(complete),
         "items_of_several": len(several),
-        "fleiss_kappa": measure_ratings(complete, "nominal", correction=0),
-        "krippendorff_alpha": measure_ratings(several, LEVELS[kind][1], correction=1),
+        "fleiss_kappa": measure_items(complete, raters, "nominal", correction=0),
+        "krippendorff_alpha": measure_items(several, raters, LEVELS[kind][1], correction=1),
     }
     pairs = []
-    for first, second in itertools.combinations(range(len(raters)), 2):
+    for first, second in itertools.combinations(raters, 2):
         compared = compare_with(first, [second], items, kind, "agreement")
-        pairs.append(build_means_row({"judge": raters[first], "with": raters[second], **compared}))
+        pairs.append(build_means_row({"judge": first, "with": second, **compared}))
     return {**build_means_row(group), "pairs": pairs}
 
 
@@ -9566,36 +9562,40 @@ def build_means_row(row: dict[str, Any]) -> dict[str, Any]:
     return {**counts, "ci95": intervals, **values, "ci95_reason": reasons}
 
 
-def name_clusters(items: Iterable[RatedItem]) -> str:
-    return "documents" if any(item.cluster[0] == "document" for item in items) else "questions"
+def name_clusters(clusters: Iterable[tuple[str, str]]) -> str:
+    return "documents" if any(field == "document" for field, _ in clusters) else "questions"
 
 
-def measure_ratings(rated: Sequence[RatedItem], level: str, correction: int | None = None) -> Mean:
-    ratings = [item.ratings for item in rated]
-    clusters = [item.cluster for item in rated]
-    return measure_coefficient(ratings, clusters, name_clusters(rated), level, correction)
+def measure_items(items: Iterable[RatedItem], raters: Sequence[str], level: str, correction: int) -> Mean:
+    ratings = []
+    clusters = []
+    for item in items:
+        ratings.append([item.ratings.get(rater) for rater in raters])
+        clusters.append(item.cluster)
+    return measure_coefficient(ratings, clusters, name_clusters(clusters), level, correction)
 
 
 def compare_with(
-    judge: int, others: Sequence[int], items: Iterable[RatedItem], kind: str, rate: str
+    judge: str, others: Iterable[str], items: Iterable[RatedItem], kind: str, rate: str
 ) -> dict[str, Any]:
     """Compare a rater with each of others. `rate` is the name of the share of equal ratings."""
-    rated: list[RatedItem] = []
+    ratings: list[list[float]] = []
+    clusters = []
     n_items = 0
     n_contradicted = 0
     for item in items:
-        n_rated = len(rated)
+        n_rated = len(ratings)
         for other in others:
-            ratings = [item.ratings[judge], item.ratings[other]]
-            if None not in ratings:
-                rated.append(item._replace(ratings=ratings))
-            elif all(item.ratings[n] is not None or item.contradicted[n] for n in (judge, other)):
+            pair = [item.ratings[rater] for rater in (judge, other) if rater in item.ratings]
+            if len(pair) == 2:
+                ratings.append(pair)
+                clusters.append(item.cluster)
+            elif {judge, other} <= item.ratings.keys() | item.contradicted:
                 n_contradicted += 1
-        n_items += len(rated) > n_rated
-    clusters = [item.cluster for item in rated]
-    counts = {"items": n_items, "ratings": len(rated), "questions": len(set(clusters))}
+        n_items += len(ratings) > n_rated
+    counts = {"items": n_items, "ratings": len(ratings), "questions": len(set(clusters))}
     row: dict[str, Any] = {**counts, "contradicted": n_contradicted}
-    values = np.array([item.ratings for item in rated], np.float64).reshape(-1, 2)
+    values = np.array(ratings, np.float64).reshape(-1, 2)
     gaps = values[:, 0] - values[:, 1]
     if rate == "accuracy":
         row |= {"too_kind": int((gaps > 0).sum()), "too_strict": int((gaps < 0).sum())}
@@ -9605,7 +9605,8 @@ def compare_with(
     for name, width in widths.items():
         is_near = (abs(gaps) <= width + 1e-9).astype(float)
         row[name] = compute_mean(make_sample(is_near, clusters), Measure("share", "Share"))
-    return {**row, "kappa": measure_ratings(rated, LEVELS[kind][0])}
+    kappa = measure_coefficient(ratings, clusters, name_clusters(clusters), LEVELS[kind][0])
+    return {**row, "kappa": kappa}
 
 
 # -- Judges and people
@@ -9613,25 +9614,23 @@ def compare_with(
 
 def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
     """Compare each judge, and then votes, with each rating that one of the people gave."""
-    n = len(judges)
-    of_people = range(n, n + len(people))
     name = next(iter(people)) if len(people) == 1 else "people"
     renamed = {f"{person} (people)": rows for person, rows in people.items()}  # a judge may have this name
     items = collect_items({**judges, **renamed}, kind)
-    known = [item for item in items if set(item.ratings[n:]) != {None}]
+    known = [item for item in items if not item.ratings.keys().isdisjoint(renamed)]
     compared = []
-    for index, (judge, rows) in enumerate(judges.items()):
-        row = compare_with(index, of_people, items, kind, "accuracy")
-        row |= measure_people(rows, index, of_people, items, kind)
+    for judge, rows in judges.items():
+        row = compare_with(judge, renamed, items, kind, "accuracy")
+        row |= measure_people(judge, rows, renamed, items, kind)
         compared.append(build_means_row({"judge": judge, "with": name, **row}))
     votes = []
-    for vote in ("majority", "unanimous") if n > 1 else ():
-        row = compare_vote(vote, of_people, known, kind)
+    for vote in ("majority", "unanimous") if len(judges) > 1 else ():
+        row = compare_vote(vote, judges, renamed, known, kind)
         votes.append(build_means_row({"judge": vote, "with": name, **row}))
     block = {
         **describe_rater(name, list(flatten(people.values()))),
         "items": len(known),
-        "items_without_judge": sum(set(item.ratings[:n]) == {None} for item in known),
+        "items_without_judge": sum(item.ratings.keys().isdisjoint(judges) for item in known),
         "judges": compared,
         "votes": votes,
     }
@@ -9640,36 +9639,37 @@ def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
     return block
 
 
-def compare_vote(vote: str, people: range, items: Iterable[RatedItem], kind: str) -> dict[str, Any]:
+def compare_vote(
+    vote: str, judges: Raters, people: Raters, items: Iterable[RatedItem], kind: str
+) -> dict[str, Any]:
     """Compare the vote on each item with people: of more than half of two judges or more, or of all."""
     voted = []
     left_out = {"left_out": 0, "fewer_judges": 0}
     is_majority = vote == "majority"
     for item in items:
-        given = [rating for rating in item.ratings[: people.start] if rating is not None]
-        if len(given) < (2 if is_majority else people.start):
+        given = [rating for rater, rating in item.ratings.items() if rater in judges]
+        if len(given) < (2 if is_majority else len(judges)):
             left_out["fewer_judges"] += bool(given)
             continue
         [(winner, count)] = Counter(given).most_common(1)
         if count <= len(given) / 2 if is_majority else count < len(given):
             left_out["left_out"] += 1
         else:
-            ratings = [*item.ratings, winner]
-            voted.append(item._replace(ratings=ratings, contradicted=[*item.contradicted, False]))
-    return {**left_out, **compare_with(people.stop, people, voted, kind, "accuracy")}
+            voted.append(item._replace(ratings={**item.ratings, vote: winner}))
+    return {**left_out, **compare_with(vote, people, voted, kind, "accuracy")}
 
 
 def measure_people(
-    judged: Iterable[RatingRow], judge: int, people: range, items: Iterable[RatedItem], kind: str
+    judge: str, judged: Iterable[RatingRow], people: Raters, items: Sequence[RatedItem], kind: str
 ) -> dict[str, Any]:
-    """Compare the scores of a judge with those of people, who are the last raters of the items."""
+    """Compare the scores of a judge with those of people."""
     labels: Counter[float] = Counter()
     gaps = []  # how much more people give on average
     clusters = []
     for item in items:
-        score = item.ratings[judge]
-        given = [rating for rating in item.ratings[people.start :] if rating is not None]
-        if score is not None or item.contradicted[judge]:
+        score = item.ratings.get(judge)
+        given = [rating for rater, rating in item.ratings.items() if rater in people]
+        if score is not None or judge in item.contradicted:
             labels.update(given)
         if given and score is not None:
             gaps.append(math.fsum(given) / len(given) - score)
@@ -9684,13 +9684,15 @@ def measure_people(
                 width = highest - lowest
         interval = compute_mean_interval(make_sample(gaps, clusters), -width, width)
         gap = Mean(math.fsum(gaps) / len(gaps), interval, len(gaps))
-    raters = list(zip(*(item.ratings for item in items), strict=True))
-    of_people = raters[people.start :]
-    alpha = krippendorff_alpha([raters[judge], *of_people], LEVELS[kind][1]) if gaps else None
+    ratings = []
+    for rater in (judge, *people):
+        ratings.append([item.ratings.get(rater) for item in items])
+    alpha = krippendorff_alpha(ratings, LEVELS[kind][1]) if gaps else None
+    raters = set(flatten(item.ratings for item in items))
     common_label, n_common = next(iter(labels.most_common(1)), (None, 0))
     return {
         "krippendorff_alpha": alpha,
-        "raters": sum(set(ratings) != {None} for ratings in of_people),
+        "raters": len(raters & people.keys()),
         "most_common_label": common_label,
         "most_common_label_share": divide(n_common, labels.total()),
         "people_minus_judge": gap,
