@@ -8420,8 +8420,8 @@ def choose_criteria(options: AnswerOptions, problems: Problems) -> tuple[Criteri
     taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS, *optional}
     check_measure_names(options.functions, taken)
     own = read_own_criteria(options.criteria, "", taken.union(options.functions), problems)
-    built = [build_own_criterion(row, is_of_split=False) for row in own]
-    return protocol, [*([protocol] if judged else []), *built]
+    criteria = [protocol] if judged else []
+    return protocol, criteria + [build_own_criterion(row, is_of_split=False) for row in own]
 
 
 def build_protocol(name: str, options: AnswerOptions) -> Criterion:
@@ -8798,11 +8798,10 @@ def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnsw
         if protocol.prompt == "quality":
             row["faithful_to"] = "context" if answer.has_context else "reference"
     for criterion in study.criteria if is_asked else ():
-        said = describe_judgement(answer, criterion, has_repeats=graded.session.repeats > 1)
-        said[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
-        if criterion is protocol:  # whose reason and failure the row has
-            said = {name: value for name, value in said.items() if name.endswith("_repeats")}
-        row |= said
+        row |= describe_judgement(answer, criterion, has_repeats=graded.session.repeats > 1)
+        row[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
+        if criterion is protocol:  # the row has its reason and failure already
+            del row[f"{criterion.name}_rationale"], row[f"{criterion.name}_failure"]
     return row
 
 
@@ -8930,7 +8929,7 @@ def describe_answers(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
-    measures = graded.inputs.study.measures
+    study = graded.inputs.study
     ranked: list[MeansRow] = []
     by_category: list[MeansRow] = []
     lines = [f"Ranked by: {graded.ranked_by or 'nothing'}"] if len(graded.systems) > 1 else []
@@ -8941,23 +8940,25 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
             by_category.append(([category, system.title, n_rows], means))
         lines += prefix_lines(system.title, describe_answers(documents[system.title]))
     known = set(flatten(document["measures"] for document in documents.values()))
-    measured = [measure.name for measure in measures if measure.name in known]
+    measured = [measure.name for measure in study.measures if measure.name in known]
     if FAITHFULNESS in measured:
         what = "the share of the answer's words that are in its context, no judgement of truth"
         lines.append(f"{FAITHFULNESS}: {what}")
     lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *list_provenance(graded.systems)]
     by_category.sort(key=lambda row: row[0][:2])
     warnings = flatten(document["warnings"] for document in documents.values())
-    overview = build_means_part("Answer evaluation results", ["Rank", "System"], ranked, measures, 2)
+    overview = build_means_part("Answer evaluation results", ["Rank", "System"], ranked, study.measures, 2)
     parts = [
         overview._replace(lines=lines),
-        build_means_part("Results by category", ["Category", "System", "Rows"], by_category, measures, 2),
+        build_means_part(
+            "Results by category", ["Category", "System", "Rows"], by_category, study.measures, 2
+        ),
         build_baseline_part(graded.inputs.options.baseline, graded.changes_since),
         build_comparison_part(graded.differences),
         Part("Warnings", lines=list(dict.fromkeys(warnings)), place="warnings"),
     ]
     columns = [*ANSWER_COLUMNS, *measured]
-    for title in list(graded.inputs.study.asked)[:1]:
+    for title in list(study.asked)[:1]:
         row = documents[title]["detailed_results"][0]
         columns += [name for name in row if name.endswith(JUDGE_FIELDS)]
     return Report(
@@ -9455,13 +9456,12 @@ def group_raters(rows: Iterable[RatingRow], criterion: str) -> Raters:
 def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, Any]:
     kind = find_kind([*flatten(judges.values()), *flatten(people.values())])
     items = collect_items(judges, kind)
-    names = list(judges)
     by_source: dict[str, list[RatedItem]] = defaultdict(list)
     for item in sorted(items, key=attrgetter("source")):
         by_source[item.source].append(item)
     sources = {}
     if len(by_source) > 1:
-        sources = {source: measure_group(names, own, kind) for source, own in by_source.items()}
+        sources = {source: measure_group(judges, own, kind) for source, own in by_source.items()}
     apart = [item for item in items if len(set(item.ratings.values())) > 1]
     measure_variance = cache(statistics.pvariance)  # exact, therefore slow
 
@@ -9478,8 +9478,8 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, An
     block: dict[str, Any] = {
         "compared": kind,
         "clusters": name_clusters(item.cluster for item in items),
-        "judges": list(itertools.starmap(describe_rater, judges.items())),
-        "all": measure_group(names, items, kind),
+        "judges": [describe_rater(name, rows) for name, rows in judges.items()],
+        "all": measure_group(judges, items, kind),
         "sources": sources,
         "items_apart": len(apart),
         "disagreements": disagreements,
@@ -9534,7 +9534,7 @@ def collect_items(raters: Raters, kind: str) -> list[RatedItem]:
     return items
 
 
-def measure_group(raters: Sequence[str], items: Sequence[RatedItem], kind: str) -> dict[str, Any]:
+def measure_group(raters: Raters, items: Sequence[RatedItem], kind: str) -> dict[str, Any]:
     complete = [item for item in items if len(item.ratings) == len(raters)]
     several = [item for item in items if len(item.ratings) > 1]
     group = {
@@ -9566,7 +9566,7 @@ def name_clusters(clusters: Iterable[tuple[str, str]]) -> str:
     return "documents" if any(field == "document" for field, _ in clusters) else "questions"
 
 
-def measure_items(items: Iterable[RatedItem], raters: Sequence[str], level: str, correction: int) -> Mean:
+def measure_items(items: Iterable[RatedItem], raters: Raters, level: str, correction: int) -> Mean:
     ratings = []
     clusters = []
     for item in items:
@@ -9615,7 +9615,7 @@ def compare_with(
 def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
     """Compare each judge, and then votes, with each rating that one of the people gave."""
     name = next(iter(people)) if len(people) == 1 else "people"
-    renamed = {f"{person} (people)": rows for person, rows in people.items()}  # a judge may have this name
+    renamed = {f"\0{person}": rows for person, rows in people.items()}  # a judge may have a person's name
     items = collect_items({**judges, **renamed}, kind)
     known = [item for item in items if not item.ratings.keys().isdisjoint(renamed)]
     compared = []
@@ -9635,7 +9635,7 @@ def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
         "votes": votes,
     }
     if len(people) > 1:
-        block["among_people"] = measure_group(list(people), collect_items(people, kind), kind)
+        block["among_people"] = measure_group(people, collect_items(people, kind), kind)
     return block
 
 
