@@ -9247,8 +9247,8 @@ def list_raw_ratings(
                 for row in table:
                     score = find_member(row.data, rater)
                     if not is_missing(score):  # an empty cell is no rating
-                        own = {"rater": rater, "correct": None, "score": score}
-                        rows.append(row._replace(data=row.data | own))
+                        data = {**row.data, "rater": rater, "correct": None, "score": score}
+                        rows.append(row._replace(data=data))
     return form, cut_text(model.strip()), rows
 
 
@@ -9706,8 +9706,9 @@ def list_agreement_parts(comparisons: Mapping[str, dict[str, Any]], *, is_page: 
     parts = []
     for criterion, block in comparisons.items():
         suffix = f", by {criterion}" if criterion else ""
-        raters = [*block["judges"], *([block["people"]] if "people" in block else [])]
-        rows = [[row["judge"], *(row[state] for state in STATES), len(row["files"])] for row in raters]
+        people = block.get("people", {})
+        raters = [*block["judges"], people] if people else block["judges"]
+        rows = [[row["judge"], *map(row.get, STATES), len(row["files"])] for row in raters]
         clusters = block["clusters"].replace("documents", "gold documents")
         weights = " with quadratic weights" if block["compared"] == "score" else ""
         lines = [
@@ -9721,7 +9722,6 @@ def list_agreement_parts(comparisons: Mapping[str, dict[str, Any]], *, is_page: 
         for source, group in block["sources"].items():
             if group["items_of_several"]:
                 parts.append(build_group_part(f"Source: {source}", group))
-        people = block.get("people", {})
         if people:
             is_grade = block["clusters"] == "documents" and not criterion
             lines = [f"Of {people['items']} items {people['items_without_judge']} have no judge's decision."]
