@@ -8510,8 +8510,7 @@ class AnswerSystem(System[ItemAnswer]):
 
 
 def describe_reading(reading: Mapping[str, Any]) -> str:
-    """Return how a file was read: the columns of answers, and those by another name."""
-    columns = []
+    columns = []  # those of answers, and those by another name
     for field, column in reading["columns"].items():
         if field in ("question", "gold", "prediction", "system") or column != field:
             columns.append(f"{field}: {column}")
@@ -8592,6 +8591,8 @@ def read_answer_file(
     if ungraded and not (by_system or own_problems):
         own_problems.append(Problem(file.name, f"no row can be graded: {', '.join(ungraded)}", 1))
     reading = {"file": file.name, "rows": len(rows), "columns": columns, "not_graded": ungraded}
+    warnings = [WarningRecord(f"{reason}, not graded", places) for reason, places in ungraded.items()]
+    warnings = list_warnings(file.name, warnings)
     systems = []
     for system, own_rows in by_system.items():
         # Rows without an ID are numbered within their system, so that a question has the same in each
@@ -8601,8 +8602,6 @@ def read_answer_file(
             advice = "where the file has several systems, name their column with --columns system="
             own_problems.append(Problem(file.name, f"IDs repeat: {shorten_names(repeated)}: {advice}", 1))
         part = system if len(by_system) > 1 else ""
-        warnings = [WarningRecord(f"{reason}, not graded", places) for reason, places in ungraded.items()]
-        warnings = list_warnings(file.name, warnings)
         systems.append(AnswerSystem(part or name, file.source, answers, warnings, part=part, reading=reading))
     problems += own_problems
     return systems
