@@ -9614,7 +9614,8 @@ def compare_with(
 def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
     """Compare each judge, and then votes, with each rating that one of the people gave."""
     name = next(iter(people)) if len(people) == 1 else "people"
-    renamed = {f"\0{person}": rows for person, rows in people.items()}  # a judge may have a person's name
+    # A judge may have a person's name, but none with a NUL.
+    renamed = {f"\0{person}": rows for person, rows in people.items()}
     items = collect_items({**judges, **renamed}, kind)
     known = [item for item in items if not item.ratings.keys().isdisjoint(renamed)]
     compared = []
