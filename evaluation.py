@@ -7961,16 +7961,16 @@ def build_item_answer(item: Item) -> ItemAnswer:
 # -- Methods: a new one is a row in METHODS and, if it needs no judge, a function
 
 
-def score_exact(answer: ItemAnswer, normalize: str, _threshold: float) -> float:
+def score_exact(answer: ItemAnswer, normalize: str, *_: object) -> float:
     item = answer.item
     if is_blank(item.prediction):  # a gold answer may have nothing but punctuation
         return 0.0
     return float(exact_match(item.accepted, item.prediction, normalize))
 
 
-def score_keyword(answer: ItemAnswer, normalize: str, _threshold: float, miss: float = 0.0) -> float:
+def score_keyword(answer: ItemAnswer, normalize: str, *_: object, miss: float = 0.0) -> float:
     item = answer.item
-    is_same = not item.keywords and score_exact(answer, normalize, 0) == 1  # "Danube" for "the Danube"
+    is_same = not item.keywords and score_exact(answer, normalize) == 1  # "Danube" for "the Danube"
     return 1.0 if is_same or contains_keyword(item.keywords or item.accepted, item.prediction) else miss
 
 
@@ -7994,12 +7994,12 @@ def score_bleu(answer: ItemAnswer, *_: object) -> float:
 
 def find_kiwi(answers: Iterable[ItemAnswer]) -> tuple[bool, Any]:
     """Return whether there is Korean, and then the package that splits it, None if it is not installed."""
-    for answer in answers:
-        if re.search(f"[{HANGUL}]", "\n".join([answer.item.prediction, *answer.item.accepted])):
-            with suppress(ImportError):
-                return True, import_module("kiwipiepy")
-            return True, None
-    return False, None
+    texts = flatten((answer.item.prediction, *answer.item.accepted) for answer in answers)
+    if not re.search(f"[{HANGUL}]", "".join(texts)):
+        return False, None
+    with suppress(ImportError):
+        return True, import_module("kiwipiepy")
+    return True, None
 
 
 load_analyzer = cache(lambda kiwi: kiwi.Kiwi())
@@ -8150,7 +8150,6 @@ def list_failures(study: Study[ItemAnswer], system: ItemSystem) -> list[WarningR
 
 
 def parse_column(text: str) -> tuple[str, str]:
-    """Return field and path in "gold=Soll"."""
     field, _, path = text.partition("=")
     if field not in COLUMN_FIELDS or not path:
         known = f"{', '.join(COLUMN_FIELDS)}{suggest(field, COLUMN_FIELDS)}"
@@ -8162,7 +8161,7 @@ def explain_answers() -> str:
     lines = [f"methods (default: {' '.join(DEFAULT_METHODS)}; with --criteria none):"]
     lines += [f"  {name:18} {method.explanation}" for name, method in METHODS.items()]
     lines += ["", "columns of a table, in any case, and what they may be called:"]
-    fields = {field: ", ".join(names) for field, names in Item.aliases.items() if field != "answer"}
+    fields = {field: ", ".join(names) for field, names in Item.aliases.items()}
     fields["answer"] = "is prediction beside gold or options, and gold beside prediction"
     others = "system, category, keywords, expected_sources, sources, latency_ms, model"
     fields["others"] = f"{others}; correct (a person's yes or no)"
@@ -8235,8 +8234,11 @@ class AnswerInputs(NamedTuple):
     tuning: Mapping[str, Any]  # the threshold of semantic_dynamic, and how it was chosen
     setup: Mapping[str, Any]  # what scores rest on
     readings: Mapping[str, Mapping[str, Any]]  # how each file was read, as results have it
-    is_complete: bool  # whether every row is graded
     runs: Mapping[str, EarlierRun]
+
+    @property
+    def is_complete(self) -> bool:
+        return not any(reading["not_graded"] for reading in self.readings.values())
 
 
 class GradedAnswers(NamedTuple):
@@ -8322,17 +8324,7 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
         facets={"category": attrgetter("item.category")},
         failures_count=False,
     )
-    return AnswerInputs(
-        options=options,
-        study=study,
-        protocol=protocol,
-        choice=choice,
-        tuning=tuning,
-        setup=setup,
-        readings=readings,
-        is_complete=not any(reading["not_graded"] for reading in readings.values()),
-        runs=runs,
-    )
+    return AnswerInputs(options, study, protocol, choice, tuning, setup, readings, runs)
 
 
 def grade_scored_answers(inputs: AnswerInputs, outcomes: Outcomes, session: Session) -> GradedAnswers:
@@ -8398,8 +8390,8 @@ def choose_criteria(options: AnswerOptions, problems: Problems) -> tuple[Criteri
     taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS, *optional}
     check_measure_names(options.functions, taken)
     own = read_own_criteria(options.criteria, "", taken.union(options.functions), problems)
-    built = [build_own_criterion(row, is_of_split=False) for row in own]
-    return protocol, [*([protocol] if judged else []), *built]
+    criteria = [protocol] if judged else []
+    return protocol, criteria + [build_own_criterion(row, is_of_split=False) for row in own]
 
 
 def build_protocol(name: str, options: AnswerOptions) -> Criterion:
@@ -8438,7 +8430,8 @@ def score_without_judge(
         add_similarities(answers, options.embedding_model, f"--method {similar[0]}")
     tuning = choose_threshold(answers) if "semantic_dynamic" in options.methods else {}
     threshold = {"semantic_fixed": options.threshold, "semantic_dynamic": tuning.get("threshold", 0.0)}
-    methods = {name: METHODS[name].score for name in (*options.unjudged, ranker) if name}
+    needed = {*options.unjudged, ranker}
+    scorers = {name: method.score for name, method in METHODS.items() if method.score and name in needed}
     for system in systems:
         has_sources = any(answer.item.sources for answer in system.answers)  # else recall is not measured
         for answer in system.answers:
@@ -8448,9 +8441,8 @@ def score_without_judge(
             if item.expected_sources and has_sources:
                 scores["context_recall"] = cover_at_k(item.sources, item.expected_sources)
                 scores["context_precision"] = citation_scores(item.expected_sources, item.sources).precision
-            for name, score in methods.items():
-                if score:
-                    scores[name] = score(answer, options.normalize, threshold.get(name, 0.0))
+            for name, score in scorers.items():
+                scores[name] = score(answer, options.normalize, threshold.get(name, 0.0))
             arguments = [] if is_blank(item.prediction) else [item]
             scores |= call_functions(options.functions, arguments, f"{system.name}, {answer.id}")
             answer.scores = {name: value for name, value in scores.items() if value is not None}
@@ -8469,7 +8461,7 @@ def choose_asked(
         return systems, titles, ""
     averages = {}
     for system in systems:
-        scores = [answer.scores[ranker] for answer in system.answers if ranker in answer.scores]
+        scores = [answer.scores[ranker] for answer in system.answers]
         averages[system.title] = divide(math.fsum(scores), len(scores))
     ranks = rank_systems(averages)
     ordered = sorted(systems, key=lambda system: ranks[system.title] or math.inf)
@@ -8483,15 +8475,12 @@ def choose_asked(
 
 
 class AnswerSystem(System[ItemAnswer]):
-    """A system with the answers that a file has of it."""
-
     part: str = ""  # its name in the file, if this has several
     reading: Mapping[str, Any] = {}  # how the file was read, as results have it; empty for a split
 
 
 def describe_reading(reading: Mapping[str, Any]) -> str:
-    """Return how a file was read: the columns of answers, and those by another name."""
-    columns = []
+    columns = []  # those of answers, and those by another name
     for field, column in reading["columns"].items():
         if field in ("question", "gold", "prediction", "system") or column != field:
             columns.append(f"{field}: {column}")
@@ -8572,6 +8561,8 @@ def read_answer_file(
     if ungraded and not (by_system or own_problems):
         own_problems.append(Problem(file.name, f"no row can be graded: {', '.join(ungraded)}", 1))
     reading = {"file": file.name, "rows": len(rows), "columns": columns, "not_graded": ungraded}
+    warnings = [WarningRecord(f"{reason}, not graded", places) for reason, places in ungraded.items()]
+    warnings = list_warnings(file.name, warnings)
     systems = []
     for system, own_rows in by_system.items():
         # Rows without an ID are numbered within their system, so that a question has the same in each
@@ -8581,8 +8572,6 @@ def read_answer_file(
             advice = "where the file has several systems, name their column with --columns system="
             own_problems.append(Problem(file.name, f"IDs repeat: {shorten_names(repeated)}: {advice}", 1))
         part = system if len(by_system) > 1 else ""
-        warnings = [WarningRecord(f"{reason}, not graded", places) for reason, places in ungraded.items()]
-        warnings = list_warnings(file.name, warnings)
         systems.append(AnswerSystem(part or name, file.source, answers, warnings, part=part, reading=reading))
     problems += own_problems
     return systems
@@ -8778,11 +8767,10 @@ def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnsw
         if protocol.prompt == "quality":
             row["faithful_to"] = "context" if answer.has_context else "reference"
     for criterion in study.criteria if is_asked else ():
-        said = describe_judgement(answer, criterion, has_repeats=graded.session.repeats > 1)
-        said[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
-        if criterion is protocol:  # whose reason and failure the row has
-            said = {name: value for name, value in said.items() if name.endswith("_repeats")}
-        row |= said
+        row |= describe_judgement(answer, criterion, has_repeats=graded.session.repeats > 1)
+        row[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
+        if criterion is protocol:  # the row has its reason and failure already
+            del row[f"{criterion.name}_rationale"], row[f"{criterion.name}_failure"]
     return row
 
 
@@ -8859,8 +8847,7 @@ def summarize_quality(protocol: Criterion, system: ItemSystem) -> dict[str, Any]
         sample = make_sample([judgement.scores[name] for judgement in judgements], clusters)
         average = compute_mean(sample, measure)
         share = None if average.value is None else average.value / TOP_SCORE
-        row = {"n": average.n, "mean": average.value, "normalized": share, "ci95": average.interval}
-        quality[name] = row
+        quality[name] = {"n": average.n, "mean": average.value, "normalized": share, "ci95": average.interval}
     return quality
 
 
@@ -8884,7 +8871,7 @@ def list_answer_warnings(graded: GradedAnswers, system: ItemSystem) -> Iterator[
 # -- The report
 
 
-def describe_answers(system: ItemSystem, results: Mapping[str, Any]) -> Iterator[str]:
+def describe_answers(results: Mapping[str, Any]) -> Iterator[str]:
     if "llm_judged" in results:
         correct = f"{results['correct']} of {results['total_evaluated']} correct"
         counts = [
@@ -8903,7 +8890,7 @@ def describe_answers(system: ItemSystem, results: Mapping[str, Any]) -> Iterator
         yield f"{best} {rows}: {figures}{reason}"
     if "quality" in results:
         means = [f"{name} {format_number(row['mean'], 2)}" for name, row in results["quality"].items()]
-        n_contexts = sum(answer.has_context for answer in system.answers)
+        n_contexts = sum(row["faithful_to"] == "context" for row in results["detailed_results"])
         basis = f"faithfulness is to the context in {n_contexts} answers, else to the reference"
         yield f"quality from 1 to 5: {', '.join(means)}; {basis}"
     if "bleu_tokens" in results:
@@ -8911,7 +8898,7 @@ def describe_answers(system: ItemSystem, results: Mapping[str, Any]) -> Iterator
 
 
 def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
-    measures = graded.inputs.study.measures
+    study = graded.inputs.study
     ranked: list[MeansRow] = []
     by_category: list[MeansRow] = []
     lines = [f"Ranked by: {graded.ranked_by or 'nothing'}"] if len(graded.systems) > 1 else []
@@ -8920,26 +8907,27 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
         for category, means in system.slices["category"].items():
             n_rows = max((mean.n for mean in means.values()), default=0)
             by_category.append(([category, system.title, n_rows], means))
-        lines += prefix_lines(system.title, describe_answers(system, documents[system.title]))
+        lines += prefix_lines(system.title, describe_answers(documents[system.title]))
     known = set(flatten(document["measures"] for document in documents.values()))
-    measured = [measure.name for measure in measures if measure.name in known]
+    measured = [measure.name for measure in study.measures if measure.name in known]
     if FAITHFULNESS in measured:
         what = "the share of the answer's words that are in its context, no judgement of truth"
         lines.append(f"{FAITHFULNESS}: {what}")
     lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *list_provenance(graded.systems)]
     by_category.sort(key=lambda row: row[0][:2])
     warnings = flatten(document["warnings"] for document in documents.values())
-    overview = build_means_part("Answer evaluation results", ["Rank", "System"], ranked, measures, 2)
-    headings = ["Category", "System", "Rows"]
+    overview = build_means_part("Answer evaluation results", ["Rank", "System"], ranked, study.measures, 2)
     parts = [
         overview._replace(lines=lines),
-        build_means_part("Results by category", headings, by_category, measures, 2),
+        build_means_part(
+            "Results by category", ["Category", "System", "Rows"], by_category, study.measures, 2
+        ),
         build_baseline_part(graded.inputs.options.baseline, graded.changes_since),
         build_comparison_part(graded.differences),
         Part("Warnings", lines=list(dict.fromkeys(warnings)), place="warnings"),
     ]
     columns = [*ANSWER_COLUMNS, *measured]
-    for title in list(graded.inputs.study.asked)[:1]:
+    for title in list(study.asked)[:1]:
         row = documents[title]["detailed_results"][0]
         columns += [name for name in row if name.endswith(JUDGE_FIELDS)]
     return Report(
@@ -8989,10 +8977,8 @@ def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[
 # nothing depends on what kind it was. Read first: RatingRow, measure_agreement, compare_raters.
 
 CERTAIN_REASONS = {row.rationale for row in (NO_ANSWER, NOTHING_CITED, NONE_EXISTS)}  # of a split's scores
-LEVELS = {  # by kind of rating: of Cohen's kappa, of Krippendorff's alpha
-    "correct": ("nominal", "nominal"),
-    "score": ("quadratic", "ordinal"),
-}
+# By kind of rating: of Cohen's kappa, of Krippendorff's alpha
+LEVELS = {"correct": ("nominal", "nominal"), "score": ("quadratic", "ordinal")}
 STATES = ("decisions", "left_out", "undecided")  # of what a rater said
 NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
@@ -9016,8 +9002,6 @@ Texts: TypeAlias = tuple[tuple[str, str], ...]  # of an answer: (field, text)
 
 
 class RatingColumns(Record):
-    """The names that the columns of a table of ratings may have."""
-
     aliases: ClassVar[dict[str, Sequence[str]]] = {
         **{name: Item.aliases.get(name, (name,)) for name in RATING_FIELDS.split()},
         "id": ("item", "id", "question_id"),
@@ -9029,8 +9013,7 @@ class RatingRow(NamedTuple):
 
     rater: str
     criterion: str  # "" for the rubric, and where files name none
-    key: Texts  # the first of the names
-    names: Sequence[Texts]  # all that people may call the answer
+    names: Sequence[Texts]  # all that people may call the answer; the first is its key
     texts: Texts  # that describe it in the results, the question first
     source: str  # whose answer it is; "" if nothing says so
     document: str  # the gold document; "" outside of splits
@@ -9040,6 +9023,10 @@ class RatingRow(NamedTuple):
     file: InputFile
     place: JsonRow  # without its data
 
+    @property
+    def key(self) -> Texts:
+        return self.names[0]
+
 
 Raters: TypeAlias = Mapping[str, list[RatingRow]]  # by name, with what each said by one criterion
 
@@ -9048,13 +9035,9 @@ class RatedItem(NamedTuple):
     source: str  # "" unless all raters name one
     texts: Texts
     cluster: tuple[str, str]  # what answers have in common that are judged alike: gold document, or question
-    ratings: list[float | None]  # of each rater; None if there is none, or several that differ
-    reasons: list[str]
-    contradicted: list[bool]  # whether a rater has several that differ
-
-    @property
-    def known(self) -> list[float]:
-        return [rating for rating in self.ratings if rating is not None]
+    ratings: dict[str, float]  # by rater
+    reasons: dict[str, str]
+    contradicted: set[str]  # the raters who gave several that differ, which do not count
 
 
 # -- The command
@@ -9233,8 +9216,8 @@ def list_raw_ratings(
                 for row in table:
                     score = find_member(row.data, rater)
                     if not is_missing(score):  # an empty cell is no rating
-                        own = {"rater": rater, "correct": None, "score": score}
-                        rows.append(row._replace(data=row.data | own))
+                        data = {**row.data, "rater": rater, "correct": None, "score": score}
+                        rows.append(row._replace(data=data))
     return form, cut_text(model.strip()), rows
 
 
@@ -9337,7 +9320,6 @@ def parse_rating(
     return RatingRow(
         rater=f"{rater} #{fields['judge_repeat']}" if fields["judge_repeat"] else rater,
         criterion="" if criterion in RUBRIC_NAMES else criterion,
-        key=names[0],
         names=names,
         texts=texts,
         source=cut_text(re.sub(r"\.(jsonl?|csv)$", "", source)),
@@ -9406,7 +9388,7 @@ def match_people(
             if rating in rated and row.key[0][0] != "input":  # equal texts may be there twice
                 problems.append(row.place.report(f"a second rating of {title} by {row.rater}"))
             rated.add(rating)
-            known.append(row._replace(key=answer.key, texts=answer.texts, document=answer.document))
+            known.append(row._replace(names=answer.names, texts=answer.texts, document=answer.document))
     return known, unknown
 
 
@@ -9431,7 +9413,7 @@ def read_value(fields: Mapping[str, str], criterion: str) -> float | None:
 # -- Comparing
 
 
-def group_raters(rows: Iterable[RatingRow], criterion: str) -> dict[str, list[RatingRow]]:
+def group_raters(rows: Iterable[RatingRow], criterion: str) -> Raters:
     """Return the rows of each rater who decided anything by a criterion."""
     raters = defaultdict(list)
     for row in rows:
@@ -9443,32 +9425,30 @@ def group_raters(rows: Iterable[RatingRow], criterion: str) -> dict[str, list[Ra
 def compare_raters(judges: Raters, people: Raters, n_shown: int) -> dict[str, Any]:
     kind = find_kind([*flatten(judges.values()), *flatten(people.values())])
     items = collect_items(judges, kind)
-    names = list(judges)
     by_source: dict[str, list[RatedItem]] = defaultdict(list)
     for item in sorted(items, key=attrgetter("source")):
         by_source[item.source].append(item)
     sources = {}
     if len(by_source) > 1:
-        sources = {source: measure_group(names, own, kind) for source, own in by_source.items()}
-    apart = [item for item in items if len(set(item.known)) > 1]
+        sources = {source: measure_group(judges, own, kind) for source, own in by_source.items()}
+    apart = [item for item in items if len(set(item.ratings.values())) > 1]
     measure_variance = cache(statistics.pvariance)  # exact, therefore slow
-    # The widest come first, and of these the most evenly split.
-    apart.sort(
-        key=lambda item: (max(item.known) - min(item.known), measure_variance(tuple(item.known))),
-        reverse=True,
-    )
+
+    def rank_disagreement(item: RatedItem) -> tuple[float, float]:
+        """The widest come first, and of these the most evenly split."""
+        given = tuple(item.ratings.values())
+        return max(given) - min(given), measure_variance(given)
+
+    apart.sort(key=rank_disagreement, reverse=True)
     disagreements = []
     for item in apart[:n_shown]:
-        given = [index for index, rating in enumerate(item.ratings) if rating is not None]
-        decisions = {names[index]: item.ratings[index] for index in given}
-        reasoning = {names[index]: item.reasons[index] for index in given}
-        row = {"source": item.source, **dict(item.texts), "decisions": decisions, "reasoning": reasoning}
-        disagreements.append(row)
+        said = {"decisions": item.ratings, "reasoning": item.reasons}
+        disagreements.append({"source": item.source, **dict(item.texts), **said})
     block: dict[str, Any] = {
         "compared": kind,
-        "clusters": name_clusters(items),
-        "judges": list(itertools.starmap(describe_rater, judges.items())),
-        "all": measure_group(names, items, kind),
+        "clusters": name_clusters(item.cluster for item in items),
+        "judges": [describe_rater(name, rows) for name, rows in judges.items()],
+        "all": measure_group(judges, items, kind),
         "sources": sources,
         "items_apart": len(apart),
         "disagreements": disagreements,
@@ -9511,34 +9491,34 @@ def collect_items(raters: Raters, kind: str) -> list[RatedItem]:
     for (source, _), by_rater in rows_of.items():
         first = next(flatten(by_rater.values()))
         cluster = ("document", first.document) if first.document else first.texts[0]
-        item = RatedItem(source, first.texts, cluster, [], [], [])
-        for name in raters:
-            rows = by_rater.get(name, [])
-            values = {bool(row.value) if kind == "correct" else row.value for row in rows}
-            item.contradicted.append(len(values) > 1)
-            item.ratings.append(values.pop() if len(values) == 1 else None)
-            item.reasons.append(next((row.reason for row in rows if row.reason), ""))
+        item = RatedItem(source, first.texts, cluster, {}, {}, set())
+        for name, rows in by_rater.items():
+            given = [row.value for row in rows if row.value is not None]
+            if len(set(given)) > 1:
+                item.contradicted.add(name)
+                continue
+            item.ratings[name] = bool(given[0]) if kind == "correct" else given[0]
+            item.reasons[name] = next((row.reason for row in rows if row.reason), "")
         items.append(item)
     return items
 
 
-def measure_group(raters: Sequence[str], items: Sequence[RatedItem], kind: str) -> dict[str, Any]:
-    """Measure how far all raters of the items agree, and each two of them."""
-    complete = [item for item in items if None not in item.ratings]
-    several = [item for item in items if len(item.known) > 1]
+def measure_group(raters: Raters, items: Sequence[RatedItem], kind: str) -> dict[str, Any]:
+    complete = [item for item in items if len(item.ratings) == len(raters)]
+    several = [item for item in items if len(item.ratings) > 1]
     group = {
         "alpha_level": LEVELS[kind][1],
         "items": len(items),
-        "contradicted": sum(any(item.contradicted) for item in items),
+        "contradicted": sum(bool(item.contradicted) for item in items),
         "items_of_all": len(complete),
         "items_of_several": len(several),
-        "fleiss_kappa": measure_ratings(complete, "nominal", correction=0),
-        "krippendorff_alpha": measure_ratings(several, LEVELS[kind][1], correction=1),
+        "fleiss_kappa": measure_items(complete, raters, "nominal", correction=0),
+        "krippendorff_alpha": measure_items(several, raters, LEVELS[kind][1], correction=1),
     }
     pairs = []
-    for pair in itertools.combinations(range(len(raters)), 2):
-        compared = compare_with(pair[0], [pair[1]], items, kind, "agreement")
-        pairs.append(build_means_row({"judge": raters[pair[0]], "with": raters[pair[1]], **compared}))
+    for first, second in itertools.combinations(raters, 2):
+        compared = compare_with(first, [second], items, kind, "agreement")
+        pairs.append(build_means_row({"judge": first, "with": second, **compared}))
     return {**build_means_row(group), "pairs": pairs}
 
 
@@ -9551,34 +9531,40 @@ def build_means_row(row: dict[str, Any]) -> dict[str, Any]:
     return {**counts, "ci95": intervals, **values, "ci95_reason": reasons}
 
 
-def name_clusters(items: Iterable[RatedItem]) -> str:
-    return "documents" if any(item.cluster[0] == "document" for item in items) else "questions"
+def name_clusters(clusters: Iterable[tuple[str, str]]) -> str:
+    return "documents" if any(field == "document" for field, _ in clusters) else "questions"
 
 
-def measure_ratings(rated: Sequence[RatedItem], level: str, correction: int | None = None) -> Mean:
-    ratings = [item.ratings for item in rated]
-    clusters = [item.cluster for item in rated]
-    return measure_coefficient(ratings, clusters, name_clusters(rated), level, correction)
+def measure_items(items: Iterable[RatedItem], raters: Raters, level: str, correction: int) -> Mean:
+    ratings = []
+    clusters = []
+    for item in items:
+        ratings.append([item.ratings.get(rater) for rater in raters])
+        clusters.append(item.cluster)
+    return measure_coefficient(ratings, clusters, name_clusters(clusters), level, correction)
 
 
 def compare_with(
-    judge: int, others: Sequence[int], items: Iterable[RatedItem], kind: str, rate: str
+    judge: str, others: Iterable[str], items: Iterable[RatedItem], kind: str, rate: str
 ) -> dict[str, Any]:
     """Compare a rater with each of others. `rate` is the name of the share of equal ratings."""
-    rated: list[RatedItem] = []
-    row: dict[str, Any] = {"items": 0, "ratings": 0, "questions": 0, "contradicted": 0}
+    ratings: list[list[float]] = []
+    clusters = []
+    n_items = 0
+    n_contradicted = 0
     for item in items:
-        n_rated = len(rated)
+        n_rated = len(ratings)
         for other in others:
-            ratings = [item.ratings[judge], item.ratings[other]]
-            if None not in ratings:
-                rated.append(item._replace(ratings=ratings))
-            elif all(item.ratings[n] is not None or item.contradicted[n] for n in (judge, other)):
-                row["contradicted"] += 1
-        row["items"] += len(rated) > n_rated
-    clusters = [item.cluster for item in rated]
-    row |= {"ratings": len(rated), "questions": len(set(clusters))}
-    values = np.array([item.ratings for item in rated], np.float64).reshape(-1, 2)
+            pair = [item.ratings[rater] for rater in (judge, other) if rater in item.ratings]
+            if len(pair) == 2:
+                ratings.append(pair)
+                clusters.append(item.cluster)
+            elif {judge, other} <= item.ratings.keys() | item.contradicted:
+                n_contradicted += 1
+        n_items += len(ratings) > n_rated
+    counts = {"items": n_items, "ratings": len(ratings), "questions": len(set(clusters))}
+    row: dict[str, Any] = {**counts, "contradicted": n_contradicted}
+    values = np.array(ratings, np.float64).reshape(-1, 2)
     gaps = values[:, 0] - values[:, 1]
     if rate == "accuracy":
         row |= {"too_kind": int((gaps > 0).sum()), "too_strict": int((gaps < 0).sum())}
@@ -9587,8 +9573,9 @@ def compare_with(
         widths[f"{rate}_within_1"] = 1
     for name, width in widths.items():
         is_near = (abs(gaps) <= width + 1e-9).astype(float)
-        row[name] = compute_mean(make_sample(is_near.tolist(), clusters), Measure("share", "Share"))
-    return {**row, "kappa": measure_ratings(rated, LEVELS[kind][0])}
+        row[name] = compute_mean(make_sample(is_near, clusters), Measure("share", "Share"))
+    kappa = measure_coefficient(ratings, clusters, name_clusters(clusters), LEVELS[kind][0])
+    return {**row, "kappa": kappa}
 
 
 # -- Judges and people
@@ -9596,63 +9583,63 @@ def compare_with(
 
 def compare_people(judges: Raters, people: Raters, kind: str) -> dict[str, Any]:
     """Compare each judge, and then votes, with each rating that one of the people gave."""
-    n = len(judges)
-    of_people = range(n, n + len(people))
     name = next(iter(people)) if len(people) == 1 else "people"
-    renamed = {f"{person} (people)": rows for person, rows in people.items()}  # a judge may have this name
+    # A judge may have a person's name, but none with a NUL.
+    renamed = {f"\0{person}": rows for person, rows in people.items()}
     items = collect_items({**judges, **renamed}, kind)
-    known = [item for item in items if set(item.ratings[n:]) != {None}]
+    known = [item for item in items if not item.ratings.keys().isdisjoint(renamed)]
     compared = []
-    for index, (judge, rows) in enumerate(judges.items()):
-        row = compare_with(index, of_people, items, kind, "accuracy")
-        row |= measure_people(rows, index, of_people, items, kind)
+    for judge, rows in judges.items():
+        row = compare_with(judge, renamed, items, kind, "accuracy")
+        row |= measure_people(judge, rows, renamed, items, kind)
         compared.append(build_means_row({"judge": judge, "with": name, **row}))
     votes = []
-    for vote in ("majority", "unanimous") if n > 1 else ():
-        row = compare_vote(vote, of_people, known, kind)
+    for vote in ("majority", "unanimous") if len(judges) > 1 else ():
+        row = compare_vote(vote, judges, renamed, known, kind)
         votes.append(build_means_row({"judge": vote, "with": name, **row}))
     block = {
         **describe_rater(name, list(flatten(people.values()))),
         "items": len(known),
-        "items_without_judge": sum(set(item.ratings[:n]) == {None} for item in known),
+        "items_without_judge": sum(item.ratings.keys().isdisjoint(judges) for item in known),
         "judges": compared,
         "votes": votes,
     }
     if len(people) > 1:
-        block["among_people"] = measure_group(list(people), collect_items(people, kind), kind)
+        block["among_people"] = measure_group(people, collect_items(people, kind), kind)
     return block
 
 
-def compare_vote(vote: str, people: range, items: Iterable[RatedItem], kind: str) -> dict[str, Any]:
+def compare_vote(
+    vote: str, judges: Raters, people: Raters, items: Iterable[RatedItem], kind: str
+) -> dict[str, Any]:
     """Compare the vote on each item with people: of more than half of two judges or more, or of all."""
     voted = []
     left_out = {"left_out": 0, "fewer_judges": 0}
     is_majority = vote == "majority"
     for item in items:
-        given = [rating for rating in item.ratings[: people.start] if rating is not None]
-        [(winner, count)] = Counter(given).most_common(1) or [(0.0, 0)]
-        is_won = 2 * count > len(given) if is_majority else count == len(given)
-        if len(given) < (2 if is_majority else people.start):
+        given = [rating for rater, rating in item.ratings.items() if rater in judges]
+        if len(given) < (2 if is_majority else len(judges)):
             left_out["fewer_judges"] += bool(given)
-        elif not is_won:
+            continue
+        [(winner, count)] = Counter(given).most_common(1)
+        if count <= len(given) / 2 if is_majority else count < len(given):
             left_out["left_out"] += 1
         else:
-            ratings = [*item.ratings, winner]
-            voted.append(item._replace(ratings=ratings, contradicted=[*item.contradicted, False]))
-    return {**left_out, **compare_with(people.stop, people, voted, kind, "accuracy")}
+            voted.append(item._replace(ratings={**item.ratings, vote: winner}))
+    return {**left_out, **compare_with(vote, people, voted, kind, "accuracy")}
 
 
 def measure_people(
-    judged: Iterable[RatingRow], judge: int, people: range, items: Iterable[RatedItem], kind: str
+    judge: str, judged: Iterable[RatingRow], people: Raters, items: Sequence[RatedItem], kind: str
 ) -> dict[str, Any]:
-    """Compare the scores of a judge with those of people, who are the last raters of the items."""
+    """Compare the scores of a judge with those of people."""
     labels: Counter[float] = Counter()
     gaps = []  # how much more people give on average
     clusters = []
     for item in items:
-        score = item.ratings[judge]
-        given = [rating for rating in item.ratings[people.start :] if rating is not None]
-        if score is not None or item.contradicted[judge]:
+        score = item.ratings.get(judge)
+        given = [rating for rater, rating in item.ratings.items() if rater in people]
+        if score is not None or judge in item.contradicted:
             labels.update(given)
         if given and score is not None:
             gaps.append(math.fsum(given) / len(given) - score)
@@ -9667,15 +9654,17 @@ def measure_people(
                 width = highest - lowest
         interval = compute_mean_interval(make_sample(gaps, clusters), -width, width)
         gap = Mean(math.fsum(gaps) / len(gaps), interval, len(gaps))
-    raters = list(zip(*(item.ratings for item in items), strict=True))
-    of_people = raters[people.start :]
-    alpha = krippendorff_alpha([raters[judge], *of_people], LEVELS[kind][1]) if gaps else None
-    common = labels.most_common(1)
+    ratings = []
+    for rater in (judge, *people):
+        ratings.append([item.ratings.get(rater) for item in items])
+    alpha = krippendorff_alpha(ratings, LEVELS[kind][1]) if gaps else None
+    raters = set(flatten(item.ratings for item in items))
+    common_label, n_common = next(iter(labels.most_common(1)), (None, 0))
     return {
         "krippendorff_alpha": alpha,
-        "raters": sum(set(ratings) != {None} for ratings in of_people),
-        "most_common_label": common[0][0] if common else None,
-        "most_common_label_share": common[0][1] / labels.total() if common else None,
+        "raters": len(raters & people.keys()),
+        "most_common_label": common_label,
+        "most_common_label_share": divide(n_common, labels.total()),
         "people_minus_judge": gap,
     }
 
@@ -9687,8 +9676,9 @@ def list_agreement_parts(comparisons: Mapping[str, dict[str, Any]], *, is_page: 
     parts = []
     for criterion, block in comparisons.items():
         suffix = f", by {criterion}" if criterion else ""
-        raters = [*block["judges"], *([block["people"]] if "people" in block else [])]
-        rows = [[row["judge"], *(row[state] for state in STATES), len(row["files"])] for row in raters]
+        people = block.get("people", {})
+        raters = [*block["judges"], people] if people else block["judges"]
+        rows = [[row["judge"], *map(row.get, STATES), len(row["files"])] for row in raters]
         clusters = block["clusters"].replace("documents", "gold documents")
         weights = " with quadratic weights" if block["compared"] == "score" else ""
         lines = [
@@ -9702,7 +9692,6 @@ def list_agreement_parts(comparisons: Mapping[str, dict[str, Any]], *, is_page: 
         for source, group in block["sources"].items():
             if group["items_of_several"]:
                 parts.append(build_group_part(f"Source: {source}", group))
-        people = block.get("people", {})
         if people:
             is_grade = block["clusters"] == "documents" and not criterion
             lines = [f"Of {people['items']} items {people['items_without_judge']} have no judge's decision."]
@@ -9770,8 +9759,9 @@ def build_pairs_part(
             what = "interval of kappa" if row["kappa"] is not None else "kappa"
             notes.append(f"{name}: no {what}: {row['ci95_reason']['kappa']}")
         if row["contradicted"]:
-            text = "left out, since equal items were decided differently"
-            notes.append(f"{name}: {text}: {row['contradicted']}")
+            notes.append(
+                f"{name}: left out, since equal items were decided differently: {row['contradicted']}"
+            )
         if "left_out" in row:
             why = "tied" if name == "majority" else "not unanimous"
             counted = f"{why} {row['left_out']}, with fewer judges {row['fewer_judges']}"

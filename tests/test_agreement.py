@@ -216,6 +216,15 @@ def agreements(results: Any) -> dict[str, float]:
     return {name: source["pairs"][0]["agreement"] for name, source in results["sources"].items()}
 
 
+@pytest.mark.parametrize("judge", ["people (people)", "majority"])
+def test_a_judge_may_have_the_name_of_a_person_or_a_vote(project: Project, judge: str) -> None:
+    files = {judge: scores(4, 3, 2), "b": scores(4, 2, 2)}
+    _, results = agree(project, files, people=scores(4, 3, 1))
+    shares = {row["judge"]: row["accuracy"] for row in results["people"]["judges"]}
+    assert shares == {judge: pytest.approx(2 / 3), "b": pytest.approx(1 / 3)}
+    assert results["people"]["votes"][0]["accuracy"] == pytest.approx(1 / 2)
+
+
 def test_the_widest_disagreements_come_first(project: Project) -> None:
     files: list[object] = [scores(1, 3, 4, 2, 5), scores(1, 1, 5, 2, 1), scores(1, 3, 5, 3, 5)]
     results = compare(project, *files, options=("--samples", "3"))
