@@ -3206,7 +3206,9 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
     model = choose_model(options, journal)
     if journal.replies and not options.judge_model and model != DEFAULT_JUDGE_MODEL:
         console.note(f"The {assignment.noun} are by {model}: the journal's replies are by it.")
-    calls = plan_calls(assignment, model) if service or journal.replies else []
+    if not (service or journal.replies):
+        return {}, start_without_judge(assignment, "", console)
+    calls = plan_calls(assignment, model)
     todo = journal.list_todo(calls)
     price = options.price or MODELS.get(model, UNKNOWN_MODEL).usd_per_million
     runner = Runner(journal, options, price)
@@ -3221,15 +3223,8 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
     judgements = [outcome for _, outcome in answered if isinstance(outcome, Judgement)]
     where = "" if journal.endpoint.startswith(GROQ_URL) else f" (asked: {journal.endpoint})"
     unavailable = runner.unavailable and runner.unavailable + where
-    if not judgements and (unavailable or not service):  # Then this is graded as if there were no judge.
-        if assignment.is_needed and unavailable:
-            raise JudgeUnavailable(unavailable)
-        if assignment.is_needed:
-            advice = "name it: judge=MODEL" if options.journal_only else f"set {API_KEY}, or see --dry-run"
-            raise UsageError(f"this needs a model: {advice}")
-        if not unavailable:
-            console.error(f"{API_KEY} is not set: answers are not judged.")
-        return {}, Session(activity=assignment.activity, unavailable=unavailable)
+    if not judgements and (unavailable or not service):
+        return {}, start_without_judge(assignment, unavailable, console)
     n_unasked = sum(outcome is unasked for _, outcome in answered)
     session = Session(
         model=model,
@@ -3247,6 +3242,19 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
         n_unasked=0 if service else n_unasked,
     )
     return collect_outcomes(answered), session
+
+
+def start_without_judge(assignment: Assignment, unavailable: str, console: Console) -> Session:
+    """Return a session without a model. Raises UsageError or JudgeUnavailable if one is needed."""
+    if assignment.is_needed and unavailable:
+        raise JudgeUnavailable(unavailable)
+    if assignment.is_needed:
+        is_unnamed = assignment.options.journal_only
+        advice = "name it: judge=MODEL" if is_unnamed else f"set {API_KEY}, or see --dry-run"
+        raise UsageError(f"this needs a model: {advice}")
+    if not unavailable:
+        console.error(f"{API_KEY} is not set: answers are not judged.")
+    return Session(activity=assignment.activity, unavailable=unavailable)
 
 
 def count_models(judgements: Iterable[Judgement]) -> dict[str, int]:
