@@ -71,7 +71,9 @@ ONE_FOLDER = [HealthCheck.function_scoped_fixture]  # each example makes its own
 ALWAYS: Any = {"deadline": None, "suppress_health_check": ONE_FOLDER}
 NO_SHRINKING = [Phase.generate]  # to shrink a failure takes a minute
 settings.register_profile("fixed", derandomize=True, max_examples=100, phases=NO_SHRINKING, **ALWAYS)
-settings.register_profile("random", database=None, max_examples=5_000, print_blob=True, **ALWAYS)
+settings.register_profile(
+    "random", derandomize=False, database=None, max_examples=5_000, print_blob=True, **ALWAYS
+)
 settings.load_profile("fixed")
 
 
