@@ -999,7 +999,10 @@ def decode_json(kind: type[T], data: bytes) -> T:
 
 def convert_value(kind: type[T], value: Any) -> T:
     """Convert a value to a record. Null counts as missing. Raises one of JSON_ERRORS."""
-    return msgspec.convert(drop_nulls(value), kind)
+    try:
+        return msgspec.convert(drop_nulls(value), kind)
+    except SystemError:  # of msgspec before 0.22, for an integer that no float can have
+        raise msgspec.ValidationError("Number out of range") from None
 
 
 def drop_nulls(value: Any) -> Any:

@@ -98,7 +98,8 @@ def test_time_and_memory_are_linear_in_the_ids_of_a_file(project: Project, name:
     project.predictions("strong", ANSWERED)
     project.run("dev", "--report", "html")  # which imports what it needs
     seconds, size = spend(project, HOSTILE[name](4_000))
-    more_seconds, more_size = spend(project, HOSTILE[name](16 * 4_000))
+    twice = [spend(project, HOSTILE[name](16 * 4_000)) for _ in range(2)]  # threads of other tests may end
+    more_seconds, more_size = map(min, zip(*twice, strict=True))
     assert more_seconds < 4 * seconds + 0.5  # of a busy processor; what is quadratic takes far more
     assert more_size < 4 * size + 4_000_000
 
