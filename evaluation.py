@@ -1890,7 +1890,7 @@ def compute_p_values(
 
 @lru_cache(maxsize=2)
 def draw_flips(n_clusters: int) -> Array:
-    """Return sign flips of clusters, each a row of packed bits: all, or none flipped and random ones."""
+    """Return sign flips of clusters as rows of packed bits: all of them, or of many clusters random ones."""
     if n_clusters < RESAMPLES.bit_length():
         return np.arange(2**n_clusters, dtype="<u4").view(np.uint8).reshape(-1, 4)
     width = -(-n_clusters // 8)
@@ -3210,7 +3210,7 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
     if journal.replies and not options.judge_model and model != DEFAULT_JUDGE_MODEL:
         console.note(f"The {assignment.noun} are by {model}: the journal's replies are by it.")
     if not (service or journal.replies):
-        return {}, start_without_judge(assignment, "", console)
+        return {}, build_unjudged_session(assignment, "", console)
     calls = plan_calls(assignment, model)
     todo = journal.list_todo(calls)
     price = options.price or MODELS.get(model, UNKNOWN_MODEL).usd_per_million
@@ -3227,7 +3227,7 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
     where = "" if journal.endpoint.startswith(GROQ_URL) else f" (asked: {journal.endpoint})"
     unavailable = runner.unavailable and runner.unavailable + where
     if not judgements and (unavailable or not service):
-        return {}, start_without_judge(assignment, unavailable, console)
+        return {}, build_unjudged_session(assignment, unavailable, console)
     n_unasked = sum(outcome is unasked for _, outcome in answered)
     session = Session(
         model=model,
@@ -3247,7 +3247,7 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
     return collect_outcomes(answered), session
 
 
-def start_without_judge(assignment: Assignment, unavailable: str, console: Console) -> Session:
+def build_unjudged_session(assignment: Assignment, unavailable: str, console: Console) -> Session:
     """Return a session without a model. Raises UsageError or JudgeUnavailable if one is needed."""
     if assignment.is_needed and unavailable:
         raise JudgeUnavailable(unavailable)

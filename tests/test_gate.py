@@ -289,6 +289,17 @@ def test_all_systems_are_tested_together(six: Project) -> None:
 GONE = "own: in the baseline, and not submitted now"
 
 
+def test_a_measure_that_is_newer_than_the_baseline_is_not_lost(six: Project) -> None:
+    keep_baseline(six)
+    results = six.read(BASELINE)
+    for row in results["own"]["citation"]["per_question"]:
+        del row["precision"]
+    six.write(BASELINE, results)
+    six.predictions("own", rows(6, evidence_sentences=[]))
+    outcome = compare(six)
+    assert (outcome.code, f"worse: {GONE}: Recall, F1" in outcome.err) == (1, True)
+
+
 @table(
     "predictions, line",
     {
