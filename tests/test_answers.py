@@ -209,7 +209,7 @@ def test_verdicts(project: Project, serve: Serve, methods: list[str]) -> None:
     counts |= {"accuracy_from_exact_match": 0.2, "accuracy_boost_from_llm": 0.4, "rejected": 1}
     counts |= {"no_llm_fallback_count": 0, "exact_match": {"count": 1, "rate": 0.2}, "failed": []}
     counts["llm_judged"] = {"count": 3, "rate": 0.6, "approval_rate": pytest.approx(2 / 3)}
-    counts |= {"requested_model": JUDGE, "judge_model": JUDGE}
+    counts |= {"judge_model": JUDGE}
     assert {name: results(project)[name] for name in counts} == counts
     assert means(project)["llm_judge"] == 0.6
     assert mentions(outcome.out.splitlines(), "a: 3 of 5 correct", "1 exact", "3 judged (2 of them approved)")
@@ -542,6 +542,25 @@ def before(project: Project) -> Project:
 
 def changes(project: Project) -> dict[str, Row]:
     return {row["measure"]: row for row in results(project)["baseline"]["differences"]}
+
+
+def test_a_drop_of_what_was_retrieved_is_exit_code_1(project: Project) -> None:
+    """All scores are compared with the baseline. Latency and tokens, which depend on the machine, are not."""
+    retrieval = {"context_recall", "context_precision"}
+    own: list[Row] = [{**row, "expected_sources": [number]} for number, row in enumerate(eight(8))]
+    project.write("a.json", [{**row, "sources": row["expected_sources"], "latency_ms": 1} for row in own])
+    project.run("answers", "a.json")
+    project.write("before.json", project.read("a_answers.json"))
+    project.write("a.json", [{**row, "sources": ["other"], "latency_ms": 9} for row in own])
+    outcome = project.run(*GATED)
+    assert outcome.code == 1
+    for name in retrieval:
+        assert mentions(outcome.err, f"worse: a: {name} -1.000 ", "against the baseline")
+    assert {*changes(project)} == {"exact", "keyword", "f1", "verifier_faithfulness", *retrieval}
+    project.write("a.json", own)
+    outcome = project.run(*GATED)
+    lost = "a: not compared with the baseline: context_recall, context_precision: not measured now"
+    assert (outcome.code, mentions(outcome.err, f"warning: {lost}")) == (3, True)
 
 
 def test_a_drop_against_the_baseline_is_exit_code_1(before: Project) -> None:

@@ -1,10 +1,10 @@
-"""Intervals of the means, comparisons of systems, and slices."""
+"""Intervals of the means, and comparisons of systems."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ MEASURES = {  # block -> mean -> key in its rows, scale
     },
 }
 ALL_MEASURES = {key for measures in MEASURES.values() for key in measures}
-LABELS = ("question_type", "edge_case_type", "source_dataset")
 NO_DIFFERENCE = "no significant difference"
 
 
@@ -325,50 +324,9 @@ def test_missing_judgements_leave_no_verdict(seven: Project, judge_with: JudgeWi
     assert not unjudged & {*MEASURES["llm_judge"]}
 
 
-def label(project: Project, labels: Mapping[int, Row]) -> None:
-    """Write the questions with these numbers and labels."""
-    project.questions(*(question(f"d{n}", question_id=f"q{n:03d}", **row) for n, row in labels.items()))
-
-
-ALL_LABELS: dict[int, Row] = {
-    1: {"question_type": "how", "edge_case_type": "none", "source_dataset": "sets"},
-    2: {"question_type": "how", "edge_case_type": "", "source_dataset": "sets"},
-    3: {"question_type": "why", "edge_case_type": "", "source_dataset": "sets"},
-    4: {"question_type": "how", "edge_case_type": ..., "source_dataset": "sets"},
-    5: {"question_type": "why", "edge_case_type": None, "source_dataset": "bags"},
-    6: {"question_type": "how", "edge_case_type": "none", "source_dataset": "bags"},
-    7: {"question_type": "how", "edge_case_type": "none", "source_dataset": "bags"},
-}
-
-
-def test_slices_have_at_least_three_questions(seven: Project) -> None:
-    label(seven, ALL_LABELS)
-    slices = seven.run().results["zebra"]["slices"]
-    sizes = [{value: block["questions"] for value, block in slices[name].items()} for name in LABELS]
-    assert sizes == [{"how": 5}, {"none": 3}, {"bags": 3, "sets": 4}]
-    assert list(slices) == list(LABELS)
-    label(seven, {number: dict.fromkeys(LABELS, ...) for number in ALL_LABELS})
-    assert seven.run().results["zebra"]["slices"] == {name: {} for name in LABELS}
-
-
 def test_any_value_is_a_label(seven: Project) -> None:
-    label(seven, {number: {"question_type": number % 2, "edge_case_type": ["a"]} for number in range(1, 8)})
-    slices = seven.run().results["zebra"]["slices"]
-    sizes = [{value: block["questions"] for value, block in slices[name].items()} for name in LABELS[:2]]
-    assert sizes == [{"0": 3, "1": 4}, {'["a"]': 7}]
-
-
-def test_slice_equals_grading_only_its_questions(seven: Project, judge_with: JudgeWith) -> None:
-    label(seven, ALL_LABELS)
-    judge_with({"zebra": [5, 3, 4, 1, 2, 4, 2]})
-    slices = seven.run("dev", "--judge", "zebra").results["zebra"]["slices"]
-    for of, by_value in slices.items():
-        for value, block in by_value.items():
-            chosen = {number: row for number, row in ALL_LABELS.items() if row[of] == value}
-            label(seven, chosen)
-            alone = seven.run("dev", "--judge", "zebra").results["zebra"]
-            expected: Row = {"questions": len(chosen)}
-            for name, measures in MEASURES.items():
-                assert block[name].keys() >= {*measures, "ci95"}
-                expected[name] = {key: alone[name][key] for key in block[name]}
-            assert block == expected
+    labels: Row = {"question_type": 1, "edge_case_type": ["a"], "source_dataset": None}
+    seven.questions(question("d1", **labels))
+    assert seven.run("dev", "--report", "csv").code == 0
+    [row, *_] = seven.table("dev_evaluation.csv")
+    assert [row[name] for name in labels] == ["1", '["a"]', ""]

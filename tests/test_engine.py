@@ -64,7 +64,7 @@ from groq_server import (
 
 ROOT = Path(evaluation.__file__).resolve().parent
 JOURNAL = "dev_judgements.jsonl"
-UNJUDGED = ["retrieval", "citation", "slices", "run"]
+UNJUDGED = ["retrieval", "citation", "run"]
 WORKERS = 8  # by default
 SCORE_3 = '{"rationale": "So.", "score": 3}'
 

@@ -119,7 +119,7 @@ def test_intervals_of_measures_of_ones_own(project: Project) -> None:
 
 
 def test_a_measure_of_ones_own(both: Project) -> None:
-    """It has means, intervals, slices and comparisons as any other; None is not measured.
+    """It has means, intervals and comparisons as any other; None is not measured.
 
     A missing prediction is a miss, about which the function is not asked.
     """

@@ -244,10 +244,13 @@ def test_a_measure_that_no_common_question_has_is_not_tested(six: Project) -> No
 def test_a_criterion_that_is_not_judged_any_more_is_missed(six: Project) -> None:
     keep_baseline(six)
     results = six.read(BASELINE)
-    results["own"]["tone"] = {"per_question": [{"question_id": "q001", "tone_score": 1}]}
+    for name, said in (("tone", {}), ("support", {"support": "full"})):
+        row = {"question_id": "q001", f"{name}_score": 1, **said}
+        results["own"][name] = {"per_question": [row]}
     six.write(BASELINE, results)
     outcome = compare(six)
-    assert (changes(outcome)["tone"]["verdict"], outcome.code) == ("not measured now", 3)
+    assert [changes(outcome)[name]["verdict"] for name in ("tone", "support")] == ["not measured now"] * 2
+    assert outcome.code == 3
 
 
 TOGETHER = {  # documents not found any more, and wrongly cited now -> adjusted p of recall@5 and F1

@@ -39,7 +39,7 @@ from conftest import (
 )
 from groq_server import Call, GroqServer, Reply, completion, error, json_validate_failed, score_reply
 
-UNJUDGED = ["retrieval", "citation", "slices", "run"]
+UNJUDGED = ["retrieval", "citation", "run"]
 
 
 def usual(call: Call) -> Reply:
@@ -71,7 +71,7 @@ def test_results_of_the_judge(small: Project, serve: Serve) -> None:
         "combined_score_sum": pytest.approx(1.1),
         "lambda_weight": 0.5,
         "prompt_hash": ANY,
-        **dict.fromkeys(("requested_model", "judge_model"), JUDGE),
+        "judge_model": JUDGE,
         "reply_models": {JUDGE: 2},
         **{f"{kind}_questions": [] for kind in ("failed", "unjudged", "flagged")},
         "usage": {

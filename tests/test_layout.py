@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import doctest
 import re
+import symtable
 import sys
+from bisect import bisect
 from pathlib import Path
 
 import evaluation
@@ -38,6 +40,27 @@ def test_script_metadata_are_the_requirements() -> None:
 
 def test_the_program_stays_below_its_bound_of_bytes() -> None:
     assert len(SOURCE.encode()) < MAX_BYTES
+
+
+def test_no_section_uses_a_name_that_a_later_one_defines() -> None:
+    """But Console, through which all is printed. Annotations do not count, as they are not evaluated."""
+    banners = [number for number, line in enumerate(SOURCE.split("\n"), start=1) if BANNER.match(line)]
+    sections: dict[str, int] = {}  # of each name, the one that defines it
+    for node in ast.parse(SOURCE).body:
+        names = [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else []
+        for target in (*getattr(node, "targets", ()), getattr(node, "target", None)):
+            names += [part.id for part in ast.walk(target or ast.Pass()) if isinstance(part, ast.Name)]
+        for name in names:
+            sections.setdefault(name, bisect(banners, node.lineno))
+    scopes = symtable.symtable(SOURCE, "evaluation.py", "exec").get_children()
+    forward = set()
+    for scope in scopes:
+        scopes += scope.get_children()
+        own = bisect(banners, scope.get_lineno())
+        for symbol in scope.get_symbols():
+            if symbol.is_global() and symbol.is_referenced() and sections.get(symbol.get_name(), 0) > own:
+                forward.add(symbol.get_name())
+    assert forward == {"Console"}
 
 
 def test_examples_in_the_docstrings_are_right() -> None:

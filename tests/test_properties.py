@@ -153,7 +153,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, object]]:
 
 
 NOT_CALCULATED = {
-    *("ci95", "ci95_reason", "usage", "requested_model", "judge_model", "reply_models"),
+    *("ci95", "ci95_reason", "usage", "judge_model", "reply_models"),
     *("unjudged_questions", "flagged_questions", "prompt_hash"),
 }
 

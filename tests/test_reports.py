@@ -113,9 +113,6 @@ def test_markdown(hostile: Project) -> None:
     title = "# Evaluation of the dev split\n\n## Systems"
     counts = "Questions: 5, with gold evidence (precision, recall, F1): 4"
     assert page.startswith(f"{title}\n\n{SYSTEMS_TABLE}\n- {counts}")
-    assert "\n| fact | strong | 3 | 66.7 | 100.0 | 0.500 | 0.500 | 0.500 | 4.00 | 0.900 | 0.850 |\n" in page
-    slices = ["question type", "edge case type"]  # all sources are "sets": that says nothing
-    assert re.findall(r"^## Results by (.+)$", page, re.MULTILINE) == slices
     lines = page.splitlines()
     assert "- Left out, not submitted by simple: Recall@1 %, Recall@5 %, Precision, Recall, F1." in lines
     assert "| =a\\_b\\$x\\$한 - strong | Combined | 4 | +0.050 | n/a | judgements missing |" in lines

@@ -302,7 +302,7 @@ def test_with_a_key_the_model_of_its_service_is_asked_for_the_rest(
     assert ([*judge_scores(outcome).values()], outcome.code) == (scores, 0)
     assert [call.body["model"] for call in server.calls] == asked
     assert (note_on(judge) in outcome.err) == (judge != JUDGE)
-    assert judge_block(outcome)["requested_model"] == judge_block(outcome)["judge_model"] == judge
+    assert judge_block(outcome)["judge_model"] == judge
 
 
 TWO_MODELS = f"has replies by {BIG} and {JUDGE}"

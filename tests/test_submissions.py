@@ -333,11 +333,11 @@ no\\_one: cannot be read: No such file or directory |
 """
 # The dots are for columns of measures that are new.
 IN_MARKDOWN = """\
-| Rank | Submission | System | Combined | Answer | Evidence | F1 | Recall@1 % | Recall@5 % |...| Previous | Warnings | Reason |
+| Rank | Submission | System | Combined | Answer | Evidence | F1 | Recall@1 % | Recall@5 % |...| Previous | Reason |
 | --- |...| --- |
-| 1 | ann | strong | 1.000 [0.429, 1.000] | 5.00 | 1.000 | 1.000 | 100.0 | 100.0 |...|  | 0 | Equal predictions: =1+2/own; The best of several systems counts: strong, own |
+| 1 | ann | strong | 1.000 [0.429, 1.000] | 5.00 | 1.000 | 1.000 | 100.0 | 100.0 |...|  | Equal predictions: =1+2/own; The best of several systems counts: strong, own |
 | n/a | =1+2 | own | 0.500 [0.360, 0.640] | 5.00 | not submitted |...; no citations, which counts 0 where there is gold evidence |
-| n/a | no\\_one |  | n/a | n/a | n/a | n/a |...| 0 | Not graded: cannot be read: No such file or directory |
+| n/a | no\\_one |  | n/a | n/a | n/a | n/a |...|  | Not graded: cannot be read: No such file or directory |
 """  # noqa: E501
 BELOW = """
 - Ranked by: Combined

@@ -119,7 +119,7 @@ def test_the_console_and_the_results(project: Project, serve: Serve) -> None:
     assert project.files().keys() - before.keys() == {path, f"out/of/here/{JOURNAL}"}
     content = project.read(path)
     assert content.keys() >= {"timestamp", "statistics", "statistics_without_errors", "run"}
-    expected: Row = {"model": JUDGE, "requested_model": JUDGE, "summary_file": OFFLINE, "k": 5}
+    expected: Row = {"model": JUDGE, "summary_file": OFFLINE, "k": 5}
     expected |= {"summary_type": "offline", "num_evaluated": 3, "num_skipped_errors": 1, "num_failed": 1}
     assert content.items() >= expected.items()
     assert (content["comparison"], content["warnings"]) == ([], [])
