@@ -399,8 +399,8 @@ class Problem(NamedTuple):
 
     def describe(self) -> str:
         """Return "questions.txt:3: what is wrong", or "output.json: q003: what is wrong"."""
-        place = f"{self.file}:{self.line}" if self.line else self.file
-        return ": ".join(filter(None, [place, cut_text(self.key), self.text]))
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        return ": ".join(filter(None, [where, cut_text(self.key), self.text]))
 
 
 Problems: TypeAlias = list[Problem]  # what is found wrong while reading, so that all is reported at once
@@ -492,17 +492,17 @@ Block: TypeAlias = dict[str, Any]  # of a results file
 
 if TYPE_CHECKING:  # what the values are in memory, once a record's `__post_init__` has converted them
     Scalar: TypeAlias = str
-    Verdict: TypeAlias = bool
+    YesNo: TypeAlias = bool
     ItemAmount: TypeAlias = float
     ListCell: TypeAlias = list[str]
 else:
     Scalar = str | int | float | bool  # text; a number or boolean is kept as JSON writes it
-    Verdict = Any  # yes or no, see `parse_verdict`
+    YesNo = Any  # yes or no, see `parse_yes_no`
     ItemAmount = Any  # a number or a cell with one, see `parse_amount_cell`
     ListCell = Any  # a list or a cell with one, see `parse_list_cell`
 
-VERDICT_WORDS = dict.fromkeys(("yes", "true", "1", "1.0", "c"), True)  # logs have C for correct
-VERDICT_WORDS |= dict.fromkeys(("no", "false", "0", "0.0", "i"), False)
+YES_NO_WORDS = dict.fromkeys(("yes", "true", "1", "1.0", "c"), True)  # logs have C for correct
+YES_NO_WORDS |= dict.fromkeys(("no", "false", "0", "0.0", "i"), False)
 LEVEL_WORDS = f"a whole number from 1 to {TOP_SCORE}"
 
 
@@ -743,7 +743,7 @@ class Item(Record, kw_only=True):
     latency_ms: ItemAmount | None = None
     input_tokens: ItemAmount | None = None
     output_tokens: ItemAmount | None = None
-    correct: Verdict | None = None
+    correct: YesNo | None = None
     model: Any = None
     extra: dict[str, Any] = {}
 
@@ -757,7 +757,7 @@ class Item(Record, kw_only=True):
         gold = self.accepted if isinstance(self.accepted, list) else [self.accepted]
         self.accepted = list(dict.fromkeys(convert_texts("gold", [*gold, *self.options])))
         self.keywords = convert_texts("keywords", self.keywords)
-        self.correct = parse_verdict(self.correct)
+        self.correct = parse_yes_no(self.correct)
         for name in AMOUNTS:
             if getattr(self, name) is not None:
                 setattr(self, name, parse_amount_cell(name, getattr(self, name)))
@@ -912,12 +912,12 @@ class ScoredSummary(Record, kw_only=True):
         self.scores[TOTAL] = total
 
 
-def parse_verdict(value: object) -> bool | None:
+def parse_yes_no(value: object) -> bool | None:
     """Return whether a person or program wrote yes. Raises ValueError if it is neither yes nor no."""
     word = (format_plain(value) or "").strip().lower()
-    if value is not None and word not in VERDICT_WORDS:
+    if value is not None and word not in YES_NO_WORDS:
         raise ValueError(f"correct: expected yes or no, got {cut_text(format_compact(value))}")
-    return VERDICT_WORDS.get(word)
+    return YES_NO_WORDS.get(word)
 
 
 def parse_list_cell(field: str, value: Any) -> list[Any]:
@@ -971,12 +971,12 @@ class InputFile(msgspec.Struct, frozen=True):
 class FileData(NamedTuple):
     """The bytes of a UTF-8 file without a byte-order mark; None if it could not be read."""
 
-    source: InputFile
+    input: InputFile
     data: bytes | None
 
     @property
     def name(self) -> str:
-        return self.source.file
+        return self.input.file
 
     @property
     def text(self) -> str:
@@ -1392,12 +1392,12 @@ def read_document_file(path: str, problems: Problems) -> tuple[Document, str]:
     file = read_file(path, problems)
     is_text_file = path.endswith(".txt")
     if is_text_file and file.data is not None and not file.data.lstrip().startswith(b"{"):
-        return Document("plain", text=file.text), file.source.sha256
+        return Document("plain", text=file.text), file.input.sha256
     document = parse_value(StructuredDocument, file, [] if is_text_file else problems)
     if document is None:
-        return Document("malformed"), file.source.sha256
+        return Document("malformed"), file.input.sha256
     sentences = {sentence.sid or sentence.id or "": sentence.text for sentence in document.sentences}
-    return Document("structured", sentences), file.source.sha256
+    return Document("structured", sentences), file.input.sha256
 
 
 def read_corpus(pattern: str, problems: Problems) -> dict[str, Document]:
@@ -2116,6 +2116,7 @@ class State(Enum):
     MISSING_JUDGEMENTS = "judgements missing"
     NOT_JUDGED = "not judged"
     NOT_GRADED = "not graded"
+    NO_EVIDENCE = "no question has gold evidence"
 
 
 LACKING = (State.NOT_SUBMITTED, State.PARTLY_SUBMITTED)
@@ -2273,7 +2274,7 @@ class Difference(NamedTuple):
     p_adjusted: float | None = None  # for all that is tested together
 
     @property
-    def verdict(self) -> str:
+    def conclusion(self) -> str:
         return self.reason or self.state.value
 
     def mirror(self) -> Difference:
@@ -2294,7 +2295,7 @@ class Difference(NamedTuple):
             "ci95": self.interval,
             "p": self.p,
             "p_adjusted": self.p_adjusted,
-            "verdict": self.verdict,
+            "verdict": self.conclusion,
         }
 
 
@@ -2539,7 +2540,7 @@ without documents; 1: in part, or documents that hardly fit; 2: all of it.
         parts=tuple(SUMMARY_CRITERIA),
         group="scores",
     ),
-    "answer": Prompt(
+    "from_memory": Prompt(
         """\
 You answer a question from what you know, in one to four sentences. Where you do not know, say so. """,
         '{"answer": "..."}',
@@ -2547,7 +2548,7 @@ You answer a question from what you know, in one to four sentences. Where you do
         more_tokens=240,
         reply_type=msgspec.defstruct("Written", [("answer", str)]),
     ),
-    "cited_answer": Prompt(
+    "from_documents": Prompt(
         """\
 You answer a question from the documents given as reference and from nothing else, in one to four \
 sentences. Name the sentences that the answer rests on by what stands before them, such as D1.S3. Where the \
@@ -2654,7 +2655,7 @@ NO_USAGE = Usage()
 class Judgement(msgspec.Struct):
     """The content of a reply, or the mean of several. What a writing prompt asks for is in `value`."""
 
-    asked: ClassVar[bool] = True  # as a Failure: what needs no judge counts, too
+    was_asked: ClassVar[bool] = True  # as a Failure: what needs no judge counts, too
     score: int | float
     rationale: str
     scores: dict[str, int | float] = {}
@@ -2669,7 +2670,7 @@ class Failure(msgspec.Struct):
 
     score: ClassVar[int] = 0
     reason: str
-    asked: bool = True  # if not, it counts only beside answers that were
+    was_asked: bool = True  # if not, it counts only beside answers that were
     reply: str = ""  # the last one, which was invalid
     is_rejected: bool = False  # whether the service did not read the request
 
@@ -2696,7 +2697,7 @@ def judge_blank(prompt: Prompt) -> Judgement:
     return Judgement(prompt.total(lowest), "No answer was given.", lowest, is_certain=True)
 
 
-NO_ANSWER = judge_blank(PROMPTS["rubric"])
+NOTHING_ANSWERED = judge_blank(PROMPTS["rubric"])
 
 
 # System, position, and the criterion, or the prompt if an answer is asked about once.
@@ -2736,11 +2737,11 @@ def repeat_requests(requests: Iterable[Request], n_repeats: int) -> list[Request
     return repeated
 
 
-def collect_outcomes(answered: Iterable[tuple[Request, Outcome]]) -> Outcomes:
+def collect_outcomes(outcomes: Iterable[tuple[Request, Outcome]]) -> Outcomes:
     """Return the outcome of each answer by each criterion: a failure if one of its repeats is missing."""
     found: dict[RequestId, list[Judgement]] = defaultdict(list)
     failures: Outcomes = {}
-    for request, outcome in answered:
+    for request, outcome in outcomes:
         if isinstance(outcome, Failure):
             failures.setdefault(request.id, outcome)
         else:
@@ -2826,7 +2827,7 @@ class Call(NamedTuple):
         """Return the judgement in a reply, a new or a stored one. Raises InvalidReply."""
         if reply.refused:  # whatever else it says
             raise InvalidReply(reply.refused)
-        value, source = parse_reply(reply)
+        value, text = parse_reply(reply)
         if self.prompt.reply_type:
             try:
                 written = msgspec.convert(value, self.prompt.reply_type)
@@ -2835,7 +2836,7 @@ class Call(NamedTuple):
             return Judgement(0, "", value=msgspec.to_builtins(written), reply=reply)
         judgement = read_scores(only_dict(value), self.prompt)
         answer = self.request.texts.get("answer", "")
-        if "{" in answer and fold_json(source) in fold_json(escape_delimiters(answer)):
+        if "{" in answer and fold_json(text) in fold_json(escape_delimiters(answer)):
             raise InvalidReply("it also stands in the answer: reply with a judgement of your own")
         judgement.reply = reply
         return judgement
@@ -2849,7 +2850,7 @@ class Task(NamedTuple):
     texts: Mapping[str, str]
 
 
-Case: TypeAlias = Task | Outcome  # for the judge, or what is known without one
+TaskOrOutcome: TypeAlias = Task | Outcome  # for the judge, or what is known without one
 
 
 class Criterion(msgspec.Struct, frozen=True, kw_only=True):
@@ -2867,7 +2868,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     # Returns what rows of results say of an answer beside the judgement.
     describe_more: Callable[[Any], Block] = lambda _answer: {}
     # Returns what there is to judge about an answer; None if nothing is, and it counts nowhere.
-    prepare: Callable[[Any], Case | None] = lambda _answer: None
+    prepare: Callable[[Any], TaskOrOutcome | None] = lambda _answer: None
     # Returns the scores that rest on an answer's score by this criterion.
     derive: Callable[[Any, float], dict[str, float]] = lambda _answer, _score: {}
 
@@ -2928,7 +2929,7 @@ def build_own_criterion(own: OwnCriterion, *, is_of_split: bool) -> Criterion:
     """Return a criterion of the user's own. It shows what an item has of a context and a gold answer."""
     base = "scale" if own.levels else "criterion"
 
-    def prepare(answer: Any) -> Case:
+    def prepare(answer: Any) -> TaskOrOutcome:
         texts = answer.texts
         shown = [name for name in ("context", "gold") if not is_blank(texts.get(name, ""))]
         prompt = "_".join([base, *shown])
@@ -3256,16 +3257,16 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
         check_before_calls(journal, model, price, options, console)
         runner.run(service, todo, assignment.activity.capitalize())
     reason = f"{assignment.activity} ended early" if service else "not in the journal"
-    unasked = Failure(reason, asked=False)
-    answered: list[tuple[Request, Outcome]] = []
+    unasked = Failure(reason, was_asked=False)
+    replies: list[tuple[Request, Outcome]] = []
     for call in calls:
-        answered.append((call.request, journal.find(call) or runner.failures.get(call.key, unasked)))
-    judgements = [outcome for _, outcome in answered if isinstance(outcome, Judgement)]
+        replies.append((call.request, journal.find(call) or runner.failures.get(call.key, unasked)))
+    judgements = [outcome for _, outcome in replies if isinstance(outcome, Judgement)]
     where = "" if journal.endpoint.startswith(GROQ_URL) else f" (asked: {journal.endpoint})"
     unavailable = runner.unavailable and runner.unavailable + where
     if not judgements and (unavailable or not service):
         return {}, build_unjudged_session(assignment, unavailable, console)
-    n_unasked = sum(outcome is unasked for _, outcome in answered)
+    n_unasked = sum(outcome is unasked for _, outcome in replies)
     session = Session(
         model=model,
         activity=assignment.activity,
@@ -3281,7 +3282,7 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
         stopped=runner.stopped and runner.stopped + where,
         n_unasked=0 if service else n_unasked,
     )
-    return collect_outcomes(answered), session
+    return collect_outcomes(replies), session
 
 
 def build_unjudged_session(assignment: Assignment, unavailable: str, console: Console) -> Session:
@@ -3610,10 +3611,10 @@ class Runner:
         except ServiceError as error:
             with self.changed:
                 # A lost one may have to be paid for.
-                self.end_turn(turn, None if error.is_lost else NO_USAGE, error.token_limit, answered=False)
+                self.end_turn(turn, None if error.is_lost else NO_USAGE, error.token_limit, replied=False)
             raise
         with self.changed:
-            usage = self.end_turn(turn, reply.usage if reply.usage.total else None, limit, answered=True)
+            usage = self.end_turn(turn, reply.usage if reply.usage.total else None, limit, replied=True)
             self.usage += usage
             self.is_estimated |= not reply.usage.total
             self.replied_s = time.monotonic()
@@ -3627,13 +3628,11 @@ class Runner:
             self.tokens_per_char = max(self.tokens_per_char, 1.05 * usage.prompt / max(1, n_chars))
         return reply
 
-    def end_turn(
-        self, turn: Turn, counted: Usage | None, limit: RateLimit | None, *, answered: bool
-    ) -> Usage:
+    def end_turn(self, turn: Turn, counted: Usage | None, limit: RateLimit | None, *, replied: bool) -> Usage:
         """Return what a call has taken: what the service has counted, else what was set aside."""
         usage = turn.usage if counted is None else counted
         cost_usd = turn.cost_usd if counted is None else compute_cost(self.price, counted) or 0.0
-        self.limiter.finish(turn.usage.total, usage.total, limit, time.monotonic(), answered=answered)
+        self.limiter.finish(turn.usage.total, usage.total, limit, time.monotonic(), replied=replied)
         self.reserved_usd -= turn.cost_usd
         self.spent_usd += cost_usd
         self.changed.notify_all()
@@ -3776,7 +3775,7 @@ class RateLimiter:
         return wait_s
 
     def finish(
-        self, tokens: float, used: float, limit: RateLimit | None, now_s: float, *, answered: bool = True
+        self, tokens: float, used: float, limit: RateLimit | None, now_s: float, *, replied: bool = True
     ) -> None:
         """Count a call that has ended: `tokens` were set aside for it, `used` were taken."""
         self.in_flight -= 1
@@ -3787,7 +3786,7 @@ class RateLimiter:
             # Some of the calls in flight are counted as used, others are not; a small bucket is not meant.
             if not self.in_flight and bucket.capacity == math.inf:
                 bucket.level = limit.limit - limit.used
-        if answered:
+        if replied:
             # A service that states limits has others that it does not state: approach them step by step.
             self.window = min(self.workers, self.window + 1) if limit else self.workers
             for bucket in self.buckets.values():
@@ -4209,7 +4208,7 @@ class Part(NamedTuple):
     header: Sequence[str] = ()
     rows: Sequence[Sequence[Cell]] = ()
     lines: Sequence[str] = ()
-    place: Literal["box", "head", "warnings", "first", "", "folded"] = ""  # on a page, top to bottom
+    slot: Literal["box", "head", "warnings", "first", "", "folded"] = ""  # on a page, top to bottom
     n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
     is_sortable: bool = False  # on a page, by each column
 
@@ -4231,8 +4230,8 @@ class Card(NamedTuple):
     system: str
     text: str
     facts: Facts
-    verdict: str
-    score: float | None  # from 1 to 5: gives the verdict its colour
+    headline: str
+    score: float | None  # from 1 to 5: gives the headline its colour
     marks: Sequence[str] = ()
     reason: str = ""
     failure: str = ""
@@ -4315,19 +4314,19 @@ def build_comparison_part(differences: Sequence[Difference]) -> Part:
     left_out: dict[str, list[str]] = defaultdict(list)
     for difference in flatten(pairs.values()):
         if difference.state is State.NOT_SUBMITTED:
-            left_out[difference.verdict].append(difference.measure.title)
+            left_out[difference.conclusion].append(difference.measure.title)
         elif lists_all or difference.state in (State.BETTER, State.WORSE):
             row = difference.mirror()
             pair = f"{row.system} - {row.other}"
-            rows.append([pair, row.measure.title, *list_difference_cells(row), row.verdict])
+            rows.append([pair, row.measure.title, *list_difference_cells(row), row.conclusion])
     header = ["Pair", "Measure", "n", "Difference", "p (adj.)", "Verdict"]
     lines = []
     if rows and not lists_all:
         lines.append("Only significant differences are listed; the results have all.")
     elif not lists_all:
         lines.append(f"{State.NO_DIFFERENCE.value.capitalize()} among {len(pairs)} pairs.")
-    for verdict, titles in left_out.items():
-        lines.append(f"Left out, {verdict}: {', '.join(dict.fromkeys(titles))}.")
+    for conclusion, titles in left_out.items():
+        lines.append(f"Left out, {conclusion}: {', '.join(dict.fromkeys(titles))}.")
     if rows and len(pairs) > 1:
         lines.append("Intervals are of one pair each; p is adjusted for all pairs of a measure.")
     if rows and len({row.measure.name for row in differences if row.p is not None}) > 1:
@@ -4486,7 +4485,7 @@ def tag(element: str, *content: str, **attributes: str | int | None) -> Html:
 def render_html(report: Report) -> str:
     entries = list(map(render_entry, report.entries()))
     questions = [tag("section", tag("h2", report.entries_title), SEARCH_FORM, *entries)] if entries else []
-    # Only a student's report has a part in the place "first" (how to appeal): answers come before the tables.
+    # Only a student's report has a part in the slot "first" (how to appeal): answers come before the tables.
     first = render_parts(report, "first")
     tables = [*render_parts(report, ""), *render_parts(report, "folded")]
     content = [tag("h1", report.title), *render_parts(report, "box"), *render_parts(report, "head")]
@@ -4515,11 +4514,11 @@ def render_facts(facts: Facts, lang: str | None = None) -> list[Html]:
     return [tag("dl", *rows)] if rows else []
 
 
-def render_parts(report: Report, place: str) -> list[Html]:
+def render_parts(report: Report, slot: str) -> list[Html]:
     elements = []
-    outer, heading = ("details", "summary") if place == "folded" else ("section", "h2")
+    outer, heading = ("details", "summary") if slot == "folded" else ("section", "h2")
     for part in report.parts:
-        if part.place != place or not (part.rows or part.lines):
+        if part.slot != slot or not (part.rows or part.lines):
             continue
         content = [tag(heading, part.title)]
         if part.rows:
@@ -4528,7 +4527,7 @@ def render_parts(report: Report, place: str) -> list[Html]:
             content.append(region)  # a wide table scrolls alone
         if part.lines:
             content.append(tag("ul", *[tag("li", line) for line in part.lines]))
-        elements.append(tag(outer, *content, class_=place or None))
+        elements.append(tag(outer, *content, class_=slot or None))
     return elements
 
 
@@ -4580,15 +4579,15 @@ SEARCH_FORM = Html("""<form autocomplete="off" hidden>
 
 def render_entry(entry: Entry) -> Html:
     """Return an entry to open. Its ID is inside, since a browser opens what a link leads into."""
-    is_only = len(entry.cards) == 1  # whose verdict is in the heading alone
-    verdicts: list[str] = []
+    is_only = len(entry.cards) == 1  # whose headline is in the heading alone
+    badges: list[str] = []
     cards = [tag("section", tag("h4", "Gold answer"), tag("p", entry.gold, lang=""), class_="card")]
     for card in entry.cards:
-        verdict = ", ".join(filter(None, [card.verdict, *card.marks]))
+        headline = ", ".join(filter(None, [card.headline, *card.marks]))
         name: list[str] = [card.system]
-        if verdict:
-            verdicts += [" ", render_badge(verdict if is_only else f"{card.system} {verdict}", card.score)]
-            name += [] if is_only else [" ", render_badge(verdict, card.score)]
+        if headline:
+            badges += [" ", render_badge(headline if is_only else f"{card.system} {headline}", card.score)]
+            name += [] if is_only else [" ", render_badge(headline, card.score)]
         facts = {"Reason": card.reason, "Failure": card.failure, **card.facts}
         content = [tag("h4", *name), tag("p", card.text, lang=""), *render_facts(facts, lang="")]
         cards.append(tag("section", *content, class_="card"))
@@ -4604,7 +4603,7 @@ def render_entry(entry: Entry) -> Html:
                 texts += [" ", render_badge(text, score)]
             items.append(tag("li", *texts, class_="marked" if "gold" in line.badges else None))
         content += [tag("h4", title), tag("ul", *items, class_="list")]
-    heading = [*verdicts, " ", tag("h3", tag("b", entry.id), " ", tag("span", entry.title, lang=""))]
+    heading = [*badges, " ", tag("h3", tag("b", entry.id), " ", tag("span", entry.title, lang=""))]
     if is_only:
         heading.append(tag("span", cut_text(entry.cards[0].reason), class_="reason", lang=""))
     article = tag("article", *content, id=entry.id)
@@ -4823,7 +4822,7 @@ def decide_exit_code(*is_complete: bool, checks: Sequence[Check] = ()) -> int:
 # asked what `list_requests` says. With its outcomes, `grade_group` returns a GradedGroup: the same systems
 # with all scores, their means, and how they differ. Results and reports are made from these.
 
-NOT_JUDGED = Failure(State.NOT_JUDGED.value, asked=False)
+NOT_JUDGED = Failure(State.NOT_JUDGED.value, was_asked=False)
 
 
 class Study(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
@@ -4832,7 +4831,7 @@ class Study(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     systems: Sequence[System[A]]
     measures: Sequence[Measure]
     criteria: Sequence[Criterion] = ()
-    asked: Collection[str] = ()  # titles of the systems that are judged
+    judged_titles: Collection[str] = ()  # titles of the systems that are judged
     decisions: Mapping[DecisionKey, Decision] = {}
     failures_count: bool = True  # whether a missing judgement counts 0, or has no score
     # Returns the states of the measures that a system's answers, judged by these criteria, tell nothing of.
@@ -4870,10 +4869,10 @@ class System(msgspec.Struct, Generic[A]):
         judgements = [answer.find_judgement(criterion) for criterion, answer in pairs]
         return list(flatten(judgement.repeats for judgement in judgements if judgement))
 
-    def find_missing(self, criterion: Criterion, *, asked: bool | None = None) -> list[A]:
+    def find_missing(self, criterion: Criterion, *, was_asked: bool | None = None) -> list[A]:
         """Return the answers without a judgement, or only those that a judge was asked about, or was not."""
         rows = [(answer, answer.find_failure(criterion)) for answer in self.answers]
-        return [answer for answer, failure in rows if failure and asked in (None, failure.asked)]
+        return [answer for answer, failure in rows if failure and was_asked in (None, failure.was_asked)]
 
 
 class Answer(msgspec.Struct, kw_only=True):
@@ -4918,7 +4917,7 @@ class Answer(msgspec.Struct, kw_only=True):
 class GradedGroup(msgspec.Struct, Generic[A]):
     systems: list[System[A]]
     table: Table
-    places: Mapping[str, Array]  # name of a system -> rows of its answers in the table
+    table_rows: Mapping[str, Array]  # name of a system -> rows of its answers in the table
     differences: list[Difference]
 
 
@@ -4927,18 +4926,20 @@ def list_requests(study: Study[A]) -> Iterator[Request]:
     n_submissions = len({system.submission for system in study.systems})
     for criterion, system in itertools.product(study.criteria, study.systems):
         owner = system.submission if n_submissions > 1 else ""
-        for position, case in list_cases(study, system, criterion):
-            if isinstance(case, Task):
+        for position, task in list_tasks(study, system, criterion):
+            if isinstance(task, Task):
                 about = (system.title, system.answers[position].id, position)
-                yield Request(*about, case.prompt, case.texts, criterion=criterion.name, submission=owner)
+                yield Request(*about, task.prompt, task.texts, criterion=criterion.name, submission=owner)
 
 
-def list_cases(study: Study[A], system: System[A], criterion: Criterion) -> Iterator[tuple[int, Case]]:
+def list_tasks(
+    study: Study[A], system: System[A], criterion: Criterion
+) -> Iterator[tuple[int, TaskOrOutcome]]:
     """Yield the position of each answer that is judged by a criterion, and what there is to judge."""
-    for position, answer in enumerate(system.answers if system.title in study.asked else ()):
-        case = criterion.prepare(answer)
-        if case is not None:
-            yield position, case
+    for position, answer in enumerate(system.answers if system.title in study.judged_titles else ()):
+        task = criterion.prepare(answer)
+        if task is not None:
+            yield position, task
 
 
 def grade_group(
@@ -4951,10 +4952,10 @@ def grade_group(
 ) -> GradedGroup[A]:
     """Grade systems, and compare them on the items that they have in common."""
     judged = [judge_system(study, system, outcomes, expects_model=expects_model) for system in systems]
-    table, places = build_table(judged)
+    table, table_rows = build_table(judged)
     for system in judged:
         table.systems[system.name] = collect_scores(
-            study, system, session, places[system.name], table.items.n
+            study, system, session, table_rows[system.name], table.items.n
         )
     graded = []
     for system in judged:
@@ -4963,22 +4964,22 @@ def grade_group(
         means = compute_means(table, system.name, study.measures)
         judged_by = {"provenance": lines, "repeats": session.repeats}
         graded.append(replace(system, **judged_by, means=means))
-    return GradedGroup(graded, table, places, compare_systems(table, study.measures))
+    return GradedGroup(graded, table, table_rows, compare_systems(table, study.measures))
 
 
 def judge_system(study: Study[A], system: System[A], outcomes: Outcomes, *, expects_model: bool) -> System[A]:
     """Return a system's answers with the scores by all criteria: people's, and those of the model."""
     answers = list(system.answers)
     judged: list[Criterion] = []
-    for criterion in study.criteria if system.title in study.asked else ():
+    for criterion in study.criteria if system.title in study.judged_titles else ():
         counted: dict[int, Outcome | Decision] = {}
         was_asked = False
-        for position, case in list_cases(study, system, criterion):
-            if isinstance(case, Task):
-                case = outcomes.get((system.title, position, criterion.name), NOT_JUDGED)
-            was_asked |= case.asked
+        for position, task in list_tasks(study, system, criterion):
+            if isinstance(task, Task):
+                task = outcomes.get((system.title, position, criterion.name), NOT_JUDGED)
+            was_asked |= task.was_asked
             decision = study.decisions.get((system.title, answers[position].id, criterion.name))
-            counted[position] = replace(decision, judged=case) if decision else case
+            counted[position] = replace(decision, judged=task) if decision else task
         is_decided = any(isinstance(outcome, Decision) for outcome in counted.values())
         if expects_model and (was_asked or is_decided or not counted):
             judged.append(criterion)
@@ -5006,14 +5007,14 @@ def build_table(systems: Iterable[System[A]]) -> tuple[Table, dict[str, Array]]:
     """Return a table with a row per item, without scores, and the rows of each system's answers."""
     rows: dict[ItemKey, int] = {}
     clusters: list[Hashable] = []
-    places: dict[str, Array] = {}
+    table_rows: dict[str, Array] = {}
     for system in systems:
         item_keys = list(number_copies(answer.item_key for answer in system.answers))
         for item_key, answer in zip(item_keys, system.answers, strict=True):
             if rows.setdefault(item_key, len(rows)) == len(clusters):
                 clusters.append(answer.cluster)
-        places[system.name] = np.array([rows[item_key] for item_key in item_keys], np.intp)
-    return Table(make_sample(range(len(clusters)), clusters), item_keys=list(rows)), places
+        table_rows[system.name] = np.array([rows[item_key] for item_key in item_keys], np.intp)
+    return Table(make_sample(range(len(clusters)), clusters), item_keys=list(rows)), table_rows
 
 
 def number_copies(item_keys: Iterable[ItemKey]) -> Iterator[ItemKey]:
@@ -5025,7 +5026,7 @@ def number_copies(item_keys: Iterable[ItemKey]) -> Iterator[ItemKey]:
 
 
 def collect_scores(
-    study: Study[A], system: System[A], session: Session, places: Array, n_items: int
+    study: Study[A], system: System[A], session: Session, table_rows: Array, n_items: int
 ) -> Scores:
     """Return a system's columns of the table: those of its criteria, and others that any answer has."""
     scores = Scores()
@@ -5034,7 +5035,7 @@ def collect_scores(
         column = np.array([answer.scores.get(measure.name, np.nan) for answer in system.answers], np.float64)
         if measure.name in judged or not np.isnan(column).all():
             scores.values[measure.name] = np.full(n_items, np.nan)
-            scores.values[measure.name][places] = column
+            scores.values[measure.name][table_rows] = column
     for criterion in system.judged:
         if session.model:  # Otherwise all is known without a judge, and has no origin.
             origin = Origin(session.model, criterion.prompt_hash, session.repeats)
@@ -5095,12 +5096,12 @@ def check_measure_names(measures: Collection[str], taken: Collection[str]) -> No
 
 
 def call_functions(
-    functions: Mapping[str, Callable[..., float | None]], arguments: Sequence[Any], place: str
+    functions: Mapping[str, Callable[..., float | None]], arguments: Sequence[Any], label: str
 ) -> dict[str, float]:
     """Return an answer's scores by measures of the user's own. Without arguments it is a miss."""
     scores = {}
     for name, function in functions.items():
-        score = call_function(function, arguments, f"{name}: {place}") if arguments else 0.0
+        score = call_function(function, arguments, f"{name}: {label}") if arguments else 0.0
         if score is not None:
             scores[name] = score
     return scores
@@ -5109,7 +5110,7 @@ def call_functions(
 def call_function(
     function: Callable[..., object],
     arguments: Iterable[Any],
-    place: str,
+    label: str,
     bounds: tuple[float, float] = (-MAX_AMOUNT, MAX_AMOUNT),
 ) -> float | None:
     """Return a function's score. Raises ValueError for what is no number within bounds, and InputError."""
@@ -5117,14 +5118,14 @@ def call_function(
     try:
         score = function(*arguments)
     except Exception as error:  # a function of the user's may raise anything
-        raise InputError([Problem(place, f"{type(error).__name__}: {error}")]) from error
+        raise InputError([Problem(label, f"{type(error).__name__}: {error}")]) from error
     if score is None:
         return None
     if isinstance(score, (bool, np.bool_)):
         score = float(score)
     if not is_number(score) or not low <= score <= high:
         expected = f"expected a number from {low:g} to {high:g}, or None"
-        raise ValueError(f"{place}: {expected}, got {cut_text(repr(score))}")
+        raise ValueError(f"{label}: {expected}, got {cut_text(repr(score))}")
     return float(score)
 
 
@@ -5142,7 +5143,7 @@ def add_gate(report: Report, checks: Sequence[Check]) -> Report:
     """Return a report with what the gate says of all systems: not for the page of one student."""
     lines = prefix_lines("worse", [check.line for check in checks if check.is_worse])
     lines += [check.line for check in checks if not check.is_worse]
-    return report._replace(parts=[*report.parts, Part("Gate", lines=lines, place="warnings")])
+    return report._replace(parts=[*report.parts, Part("Gate", lines=lines, slot="warnings")])
 
 
 class Threshold(NamedTuple):
@@ -5224,9 +5225,9 @@ def find_changes(
     keys = group.table.item_keys
     common: dict[str, Sample] = {}
     pairs = []
-    for name in [name for name in group.places if name in runs]:
+    for name in [name for name in group.table_rows if name in runs]:
         positions = {key: position for position, key in enumerate(runs[name].item_keys)}
-        rows = [row for row in sorted(group.places[name].tolist()) if keys[row] in positions]
+        rows = [row for row in sorted(group.table_rows[name].tolist()) if keys[row] in positions]
         common[name] = group.table.items.select(np.array(rows, np.intp))
         now = group.table.systems[name].select(np.array(rows, np.intp))
         before = runs[name].scores.select(np.array([positions[keys[row]] for row in rows], np.intp))
@@ -5234,9 +5235,9 @@ def find_changes(
     tested = test_pairs(pairs, is_one_sided=True)  # All systems are one family: p is adjusted for it.
     changes = {}
     for name, items in common.items():
-        n_possible = max(len(group.places[name]), len(runs[name].item_keys))
-        asked = {keys[row][0] for row in group.places[name].tolist()}
-        gone = dict.fromkeys(str(key[0]) for key in runs[name].item_keys if key[0] not in asked)
+        n_possible = max(len(group.table_rows[name]), len(runs[name].item_keys))
+        question_ids = {keys[row][0] for row in group.table_rows[name].tolist()}
+        gone = dict.fromkeys(str(key[0]) for key in runs[name].item_keys if key[0] not in question_ids)
         own = [row for row in tested if row.system == name]
         # A measure without items is newer than the baseline.
         lost = [row.measure.title for row in own if row.state is State.NOT_SUBMITTED and row.n]
@@ -5302,7 +5303,7 @@ def check_changes(
             _, gap, p = list_difference_cells(change)
             checks.append(Check(f"{system}: {title} {gap} against the baseline, p {p}", is_worse=True))
         elif change.p is None:
-            unknown[change.verdict].append(title)
+            unknown[change.conclusion].append(title)
     for why, titles in unknown.items():
         checks.append(Check(f"{system}: not compared with the baseline: {', '.join(titles)}: {why}"))
     return checks
@@ -5629,7 +5630,7 @@ SplitSystem: TypeAlias = System[SplitAnswer]
 
 # The system of a submission without systems, and an answer for the names of what is said of one.
 NO_SYSTEM: SplitSystem = System("", InputFile("", ""))
-NO_ANSWER_TO_SPLIT = SplitAnswer(
+NO_SPLIT_ANSWER = SplitAnswer(
     OpenQuestion(), NO_PREDICTION, Split("", NO_SYSTEM.file, [], {}, {}), "", id="", item_key=(), cluster=""
 )
 
@@ -5696,19 +5697,19 @@ COMBINED_POINTS = (
 # -- What is judged
 
 
-def prepare_rubric(answer: SplitAnswer) -> Case | None:
+def prepare_rubric(answer: SplitAnswer) -> TaskOrOutcome | None:
     rubric = answer.question.rubric
     if rubric is None:
         return None
     texts = answer.texts
-    return NO_ANSWER if is_blank(texts["answer"]) else Task("rubric", texts | rubric.texts)
+    return NOTHING_ANSWERED if is_blank(texts["answer"]) else Task("rubric", texts | rubric.texts)
 
 
 NOTHING_CITED = Judgement(0, "Nothing is cited.", is_certain=True)
 NONE_EXISTS = Judgement(0, "The document has none of the cited sentences.", is_certain=True)
 
 
-def prepare_support(answer: SplitAnswer) -> Case | None:
+def prepare_support(answer: SplitAnswer) -> TaskOrOutcome | None:
     if is_blank(answer.texts["answer"]):
         return None
     if not answer.cited:
@@ -5996,11 +5997,11 @@ def read_questions(
         advice = f"check predictions with: python evaluation.py check {split}"
         text = f"questions without gold answers, as students have them; {advice}"
         problems.append(Problem(file.name, text))
-        return [], file.source
+        return [], file.input
     rows = parse_rows(OpenQuestion if is_open else Question, file, problems)
     for position, question in rows.items():
         question.question_id = question.question_id or f"q{position:03d}"
-    return list(rows.values()), file.source
+    return list(rows.values()), file.input
 
 
 def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
@@ -6103,7 +6104,7 @@ def read_system(
         )
         answers.append(answer)
     n_loaded = len(rows) + sum(name not in rows for name in names)
-    return System(name, file.source, answers, warnings, submission.name, n_loaded)
+    return System(name, file.input, answers, warnings, submission.name, n_loaded)
 
 
 def find_systems(folder: str, split: str) -> dict[str, str]:
@@ -6232,8 +6233,8 @@ def check_question_ids(split: Split, rows: Mapping[str, Prediction], names: Sequ
     meant = set(forms.values())
     swapped = []
     for name, row in rows.items():
-        asked = questions.get(name, row.question)
-        if row.question != asked and fold_text(row.question) not in ("", fold_text(asked)):
+        text = questions.get(name, row.question)
+        if row.question != text and fold_text(row.question) not in ("", fold_text(text)):
             swapped.append(name)
     repeated = find_repeated(filter(rows.__contains__, names))
     missed = [name for name in lacking if name not in meant]
@@ -6324,18 +6325,18 @@ def find_misspelt_fields(file: FileData, rows: Mapping[str, Prediction]) -> Warn
         return []
     first, _ = parse_members(dict[str, Any], file, lacking[:SAMPLE_SIZE], lambda row: only_dict(row.data))
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
-    places: dict[tuple[str, str], list[str]] = defaultdict(list)
+    examples: dict[tuple[str, str], list[str]] = defaultdict(list)
     meant: dict[str, str] = {}
-    for place, fields in first.items():
+    for question_id, fields in first.items():
         for name, value in itertools.islice(fields.items(), SAMPLE_SIZE):
             if name not in meant:
                 text = re.sub(r"[\W_]", "", name).lower()
                 similar = difflib.get_close_matches(text, known, n=1, cutoff=0.82)
                 meant[name] = known[similar[0]] if similar else name
             if value and not fields.get(meant[name]):
-                places[name, meant[name]].append(place)
+                examples[name, meant[name]].append(question_id)
     warnings = []
-    for (name, field), cases in itertools.islice(places.items(), MAX_NAMES_SHOWN):
+    for (name, field), cases in itertools.islice(examples.items(), MAX_NAMES_SHOWN):
         kind = f'predictions with the unknown field "{cut_text(name)}"'
         warnings.append(WarningRecord(kind, cases, f'did you mean "{field}"?', is_misread=True))
     return warnings
@@ -6443,7 +6444,7 @@ def read_people(split: Split, systems: Sequence[SplitSystem], path: str | None, 
                 problems.append(raw.report(f"a second decision on {answer.id} of {title}"))
                 break
             decisions[key] = decision
-    return People(shared | own, [file.source], rejected)
+    return People(shared | own, [file.input], rejected)
 
 
 class RowFault(Exception):
@@ -6502,7 +6503,7 @@ def write_label_sheet(inputs: SplitInputs, n_drawn: int, console: Console) -> in
         raise UsageError(f"{path} exists and may hold scores: move it away")
     lots = {}
     for system in inputs.study.systems:
-        for answer in system.answers if system.title in inputs.study.asked else ():
+        for answer in system.answers if system.title in inputs.study.judged_titles else ():
             if answer.question.rubric and not is_blank(answer.prediction.answer):
                 # The lowest lots are drawn: always the same, and as good as random. The gold is in them, so
                 # that nobody who does not know it can choose a name that is not drawn.
@@ -6649,8 +6650,8 @@ def build_judge_results(
         "reply_models": count_models(judgements),
         **session.describe_left_out(),
         **({"repeats": system.repeats} if system.repeats > 1 else {}),
-        "failed_questions": list_ids(system.find_missing(criterion, asked=True)),
-        "unjudged_questions": list_ids(system.find_missing(criterion, asked=False)),
+        "failed_questions": list_ids(system.find_missing(criterion, was_asked=True)),
+        "unjudged_questions": list_ids(system.find_missing(criterion, was_asked=False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
         "usage": summarize_usage(session, judgements),
         "per_question": (build_judged_row(system, answer, criterion) for answer in rows),
@@ -6788,7 +6789,7 @@ def restore_run(
                 problems.append(Problem(file.name, text, key=f"{name}: {question_id}"))
     scores.states |= mark_lacking(lacking)
     keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
-    return EarlierRun(file.source, list(number_copies(keys)), scores)
+    return EarlierRun(file.input, list(number_copies(keys)), scores)
 
 
 # -- Console
@@ -6868,7 +6869,7 @@ def list_judge_lines(system: SplitSystem) -> list[str]:
             measure = criterion.measure
             bounds = f"{measure.lowest:g}-{measure.highest:g}"
             lines.append(f"Average {measure.title} ({bounds}): {format_mean(system, measure, 2)}")
-    return [*lines, *map(escape_console, [*describe_scored(system), *describe_cases(system)])]
+    return [*lines, *map(escape_console, [*describe_scored(system), *describe_marked(system)])]
 
 
 def format_mean(system: SplitSystem, measure: Measure, digits: int) -> str:
@@ -6883,7 +6884,7 @@ def describe_scored(system: SplitSystem) -> list[str]:
     return [f"Averages of {n_scored} of {n_questions} questions: the others have no score"]
 
 
-def describe_cases(system: SplitSystem) -> list[str]:
+def describe_marked(system: SplitSystem) -> list[str]:
     lines = []
     for answer in system.flagged:
         if not answer.find_failure(RUBRIC):
@@ -6908,12 +6909,12 @@ def warn_about_missing(system: SplitSystem, criteria: Iterable[Criterion]) -> Wa
     warnings = []
     for criterion in criteria:
         counts = "each counts 0" if criterion in system.judged else "without a score"
-        for asked, what in ((True, "judging failed"), (False, "not judged")):
-            answers = system.find_missing(criterion, asked=asked)
+        for was_asked, gap in ((True, "judging failed"), (False, "not judged")):
+            answers = system.find_missing(criterion, was_asked=was_asked)
             if answers:
                 failure = answers[0].find_failure(criterion) or NOT_JUDGED
                 names = f"{', '.join(list_ids(answers))} ({len(answers)} in all, {counts})"
-                text = f"{criterion.prefix}{what}: {names}, e.g. {failure.reason}"
+                text = f"{criterion.prefix}{gap}: {names}, e.g. {failure.reason}"
                 warnings.append(WarningRecord(text, file=system.file.file))
     return warnings
 
@@ -6959,13 +6960,13 @@ def build_split_report(graded: GradedSplit, submission: Submission, first: Seque
     nobody = replace(NO_SYSTEM, repeats=graded.session.repeats)
     report = Report(title, [], header=list(build_csv_row(split, nobody)))
     if not systems:
-        appeal = Part("How to appeal", lines=read_appeal(split), place="first")
-        return report._replace(parts=[Part("Not graded", lines=submission.reasons, place="box"), appeal])
-    cases: list[str] = []
+        appeal = Part("How to appeal", lines=read_appeal(split), slot="first")
+        return report._replace(parts=[Part("Not graded", lines=submission.reasons, slot="box"), appeal])
+    marked: list[str] = []
     warnings = submission.warnings
     for system in systems:
-        cases += prefix_lines(system.name, describe_cases(system))
-        cases += [FLAGS_NOTE] if system.flagged and FLAGS_NOTE not in cases else []
+        marked += prefix_lines(system.name, describe_marked(system))
+        marked += [FLAGS_NOTE] if system.flagged and FLAGS_NOTE not in marked else []
         warnings += warn_about_missing(system, split.criteria)
     warnings = [warning._replace(file=submission.find_inner(warning.file)) for warning in warnings]
     lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(warnings)]
@@ -6979,9 +6980,9 @@ def build_split_report(graded: GradedSplit, submission: Submission, first: Seque
             *first,
             build_overview_part(split, submission, is_of_class=bool(first)),
             build_baseline_part(graded.inputs.options.baseline, graded.changes_since),
-            build_comparison_part(submission.differences)._replace(place="folded"),
-            Part("Answers to look at", lines=cases, place="folded"),
-            Part("Warnings", lines=lines, place="warnings"),
+            build_comparison_part(submission.differences)._replace(slot="folded"),
+            Part("Answers to look at", lines=marked, slot="folded"),
+            Part("Warnings", lines=lines, slot="warnings"),
         ],
         entries=partial(build_entries, split, systems),
         rows=partial(list_csv_rows, split, systems),
@@ -7012,7 +7013,7 @@ def read_appeal(split: Split) -> list[str]:
 
 
 def build_csv_row(
-    split: Split, system: SplitSystem, answer: SplitAnswer = NO_ANSWER_TO_SPLIT
+    split: Split, system: SplitSystem, answer: SplitAnswer = NO_SPLIT_ANSWER
 ) -> dict[str, object]:
     """Return an answer as the CSV and a Python program have it; without one only the names are of use."""
     question = answer.question
@@ -7075,19 +7076,19 @@ def build_answer_card(system: SplitSystem, answer: SplitAnswer) -> Card:
     failure = answer.find_failure(RUBRIC)
     decision = answer.find_decision(RUBRIC)
     is_decided = any(isinstance(outcome, Decision) for outcome in answer.outcomes.values())
-    cases = {"failed": failure, "flagged": answer.flags, "overridden": is_decided}
+    reasons_to_look = {"failed": failure, "flagged": answer.flags, "overridden": is_decided}
     points: list[Measure] = []  # there are none yet if judging failed
     if not failure:
         measures = [F1_MEASURE] if answer.score is None else [ANSWER_MEASURE, EVIDENCE_MEASURE]
         points = [measure for measure in measures if measure.name in answer.scores]
-    verdict = [f"{measure.title} {answer.scores[measure.name]:.3g}" for measure in points]
+    headline = [f"{measure.title} {answer.scores[measure.name]:.3g}" for measure in points]
     return Card(
         system.name,
         text,
         build_answer_facts(system, answer, points),
-        verdict=", ".join(verdict),  # "Answer 3, Evidence 0.875", without a judge "F1 0.5"
+        headline=", ".join(headline),  # "Answer 3, Evidence 0.875", without a judge "F1 0.5"
         score=answer.score,
-        marks=[mark for mark, reason in cases.items() if reason],
+        marks=[mark for mark, reason in reasons_to_look.items() if reason],
         reason=decision.reason if decision else answer.find_rationale(RUBRIC),
         failure=failure.reason if failure else "",
     )
@@ -7232,7 +7233,7 @@ class Grade(NamedTuple):
     submission: Submission
     system: SplitSystem  # NO_SYSTEM if none is graded
     points: float | None
-    obstacle: str  # why there are no points; "" if there are
+    obstacle: State | None  # why there are no points
     history: Sequence[HistoryRow]  # its rows, oldest first
     concerns: Mapping[Concern, Sequence[LinkCell]]
     rank: int | None = None
@@ -7248,7 +7249,7 @@ class Grade(NamedTuple):
         for concern, cells in self.concerns.items():
             texts.append(f"{concern.value}: {shorten_names([cell.note for cell in cells])}")
         if self.obstacle and not {Concern.UNGRADED, Concern.UNJUDGED} & self.concerns.keys():
-            texts.append(self.obstacle)
+            texts.append(self.obstacle.value)
         if not self.system.find_mean(F1_MEASURE).is_submitted:
             texts.append("no citations, which counts 0 where there is gold evidence")
         return "; ".join(texts)
@@ -7291,24 +7292,24 @@ def build_gradebook(graded: GradedSplit, measure: Measure) -> Gradebook:
     return Gradebook(inputs, measure, judge, grades, medians, median_points)
 
 
-def compute_points(submission: Submission, measure: Measure) -> tuple[SplitSystem, float | None, str]:
+def compute_points(
+    submission: Submission, measure: Measure
+) -> tuple[SplitSystem, float | None, State | None]:
     """Return the system that counts, `final` or else the best one, its points, and why there are none.
 
     There are none while something is not judged that could change them.
     """
     rivals = [row for row in submission.systems if row.name == FINAL_SYSTEM] or submission.systems
     system = max(rivals, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
-    obstacle = ""
-    if not rivals:
-        obstacle = State.NOT_GRADED.value
-    elif measure is not F1_MEASURE:
-        if any(rival.find_missing(RUBRIC) for rival in rivals):
-            obstacle = State.MISSING_JUDGEMENTS.value
-        elif not system.find_mean(ANSWER_MEASURE).n:
-            obstacle = State.NOT_JUDGED.value
     value = system.find_mean(measure).value
-    points = None if obstacle or value is None else round(100 * value, 2)
-    return system, points, obstacle
+    obstacle = None
+    if not rivals:
+        obstacle = State.NOT_GRADED
+    elif measure is not F1_MEASURE and any(rival.find_missing(RUBRIC) for rival in rivals):
+        obstacle = State.MISSING_JUDGEMENTS
+    elif value is None:
+        obstacle = State.NO_EVIDENCE if measure is F1_MEASURE else State.NOT_JUDGED
+    return system, None if value is None or obstacle else round(100 * value, 2), obstacle
 
 
 def find_median(values: Iterable[float | None]) -> float | None:
@@ -7372,7 +7373,7 @@ def build_attention_part(gradebook: Gradebook) -> Part:
         if shown:
             rows.append([f"{concern.value}: {len(cells)}", shown])
     lines = [FLAGS_NOTE] if concerns[Concern.FLAGGED] else []
-    return Part("Needs attention", ["What", "Where"], rows, lines, place="box")
+    return Part("Needs attention", ["What", "Where"], rows, lines, slot="box")
 
 
 def build_leaderboard(gradebook: Gradebook) -> Report:
@@ -7387,7 +7388,7 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
         build_attention_part(gradebook),
         build_board(gradebook, measures)._replace(lines=remarks),
         build_question_part(gradebook),
-        Part("Data warnings", lines=describe_warnings(split.warnings), place="folded"),
+        Part("Data warnings", lines=describe_warnings(split.warnings), slot="folded"),
     ]
     median = gradebook.median_points
     facts = {
@@ -7524,7 +7525,7 @@ def build_question_part(gradebook: Gradebook) -> Part:
             f"With {n_scored} submissions chance alone makes it up to {noise:.2f} (95 %).",
             "A question that good submissions fail often has a wrong gold answer or an unclear rubric.",
         ],
-        place="folded",
+        slot="folded",
         is_sortable=True,
     )
 
@@ -7537,7 +7538,7 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
     """Return what a student's page shows first: the grade, and how to appeal."""
     split = gradebook.inputs.split
     grade = gradebook.grades[submission.name]
-    points = f"not final: {grade.obstacle}" if grade.points is None else f"{grade.points:.2f} of 100"
+    points = f"not final: {grade.obstacle.value}" if grade.obstacle else f"{grade.points:.2f} of 100"
     lines = []
     if len(submission.systems) > 1:
         names = ", ".join(system.name for system in submission.systems)
@@ -7551,8 +7552,8 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
         rows.append((["median of the class"], gradebook.medians))
     means = build_means_part(f"Your grade: {points}", ["Mean"], rows, list_class_measures(split))
     how = "Name the question and the answer ID, which is at the end of each answer below."
-    appeal = Part("How to appeal", lines=[*read_appeal(split), how], place="first")
-    return [means._replace(lines=lines, place="head"), appeal]
+    appeal = Part("How to appeal", lines=[*read_appeal(split), how], slot="first")
+    return [means._replace(lines=lines, slot="head"), appeal]
 
 
 # ------------------------------------------------------------------ 17. Grading a split
@@ -7616,8 +7617,8 @@ class GradedSplit(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        cases = itertools.product(self.systems, self.inputs.split.criteria)
-        is_judged = not any(system.find_missing(criterion) for system, criterion in cases)
+        pairs = itertools.product(self.systems, self.inputs.split.criteria)
+        is_judged = not any(system.find_missing(criterion) for system, criterion in pairs)
         return is_judged and self.inputs.is_complete
 
 
@@ -7636,18 +7637,18 @@ def read_split_inputs(options: SplitOptions) -> SplitInputs:
     if problems or not has_any or (ungraded and not options.submissions):
         raise InputError([*problems, *ungraded])
     systems = list(flatten(submission.systems for submission in submissions))
-    asked = [system for system in systems if options.asks_about(system)]
+    judged = [system for system in systems if options.asks_about(system)]
     check_system_names(split, submissions, options)
-    if options.criteria and systems and not asked:
+    if options.criteria and systems and not judged:
         raise UsageError("--criteria: none of these systems is judged: name one with --judge")
-    people = read_people(split, asked, options.overrides, problems)
+    people = read_people(split, judged, options.overrides, problems)
     runs = read_baseline(split, options, problems) if options.baseline else {}
     raise_problems(problems)
     study = Study(
         systems=systems,
         measures=split.measures,
         criteria=split.criteria,
-        asked={system.title for system in asked},
+        judged_titles={system.title for system in judged},
         decisions=people.overrides,
         find_states=find_states,
     )
@@ -7676,7 +7677,7 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
         text = f"decisions count beside a judge only: set {API_KEY}, or leave them out with --overrides none"
         raise InputError([Problem(inputs.people.files[0].file, text)])
     if not session.model:
-        study = replace(study, asked=())
+        study = replace(study, judged_titles=())
     submissions = []
     changes_since: dict[str, Changes] = {}
     for submission in inputs.submissions:
@@ -7747,7 +7748,7 @@ def collect_taken_names() -> set[str]:
     """Return the names that a measure, a column or a block of the results has already."""
     criteria = BUILT_IN_CRITERIA.values()
     blocks = {**SPLIT_BLOCKS, **{criterion.block: [criterion.measure] for criterion in criteria}}
-    split = NO_ANSWER_TO_SPLIT.split._replace(criteria=[RUBRIC, *criteria], blocks=blocks)
+    split = NO_SPLIT_ANSWER.split._replace(criteria=[RUBRIC, *criteria], blocks=blocks)
     columns = build_csv_row(split, replace(NO_SYSTEM, repeats=2))
     names = {*blocks, *columns, "measures", "run", "baseline", "comparison"}
     names |= {re.sub("_(score|rationale|failure)$", "", column) for column in columns}
@@ -7797,7 +7798,7 @@ def choose_measure(inputs: SplitInputs, outcomes: Outcomes, session: Session) ->
     """
     options = inputs.options
     has_rubric = any(question.rubric for question in inputs.split.questions)
-    is_combined = bool(session.model and has_rubric and inputs.study.asked)
+    is_combined = bool(session.model and has_rubric and inputs.study.judged_titles)
     was_judged = any(row.judge for row in inputs.history.rows) or bool(read_journal(options).models)
     is_expected = bool(options.asks_service or options.judge_model) and any(list_requests(inputs.study))
     if (is_expected and not session.n_replies) or (was_judged and not is_combined):
@@ -8177,13 +8178,13 @@ class AnswerOptions(JudgeOptions, GateOptions):
     )
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
     # Rows of a Python program, by name, as the content of files: so they are read and checked as files are
-    sources: Mapping[str, FileData] = NOTHING
+    tables: Mapping[str, FileData] = NOTHING
     functions: Mapping[str, ItemFunction] = NOTHING
     folder = ""  # where the journal is
 
     @property
     def journal_file(self) -> str:
-        names = [name_for_file(name) for name in self.sources]
+        names = [name_for_file(name) for name in self.tables]
         for path in list_paths(self.files):
             names.append("answers" if is_split(path) else f"{Path(path).stem}_answers")
         name = names[0] if len(names) == 1 else "answers"
@@ -8245,8 +8246,8 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
         generators = set(filter(None, (format_plain(answer.item.model) for answer in answers)))
         console.warn(*warn_about_family(inputs.setup["judge_model"], sorted(map(cut_text, generators))))
     if inputs.choice:
-        console.warn(f"Judged are the {inputs.choice}: {', '.join(study.asked)} (see --judge-top)")
-    if inputs.choice or len(study.asked) > USUAL_JUDGE_TOP:
+        console.warn(f"Judged are the {inputs.choice}: {', '.join(study.judged_titles)} (see --judge-top)")
+    if inputs.choice or len(study.judged_titles) > USUAL_JUDGE_TOP:
         console.warn(*describe_plan(assignment).splitlines())
     if options.dry_run:
         return print_plan(assignment, console, is_complete=inputs.is_complete)
@@ -8287,11 +8288,13 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
     usual = "exact" if options.judge_top else ""
     ranker = next(iter(options.unjudged), "similarity" if protocol.name == "hybrid" else usual)
     tuning = score_without_judge(systems, options, ranker)
-    asked: list[str] = []
+    judged: list[str] = []
     choice = ""
     if criteria:
-        systems, asked, choice = choose_asked(systems, options.judge_top or USUAL_JUDGE_TOP, ranker)
-    study = Study(systems=systems, measures=measures, criteria=criteria, asked=asked, failures_count=False)
+        systems, judged, choice = choose_judged(systems, options.judge_top or USUAL_JUDGE_TOP, ranker)
+    study = Study(
+        systems=systems, measures=measures, criteria=criteria, judged_titles=judged, failures_count=False
+    )
     return AnswerInputs(options, study, protocol, choice, tuning, setup, readings, runs)
 
 
@@ -8350,8 +8353,8 @@ def measure_categories(
     """Return each system's means of each category of items. Any system may say what an item's is."""
     categories = [""] * group.table.items.n
     for system in group.systems:
-        for place, answer in zip(group.places[system.name].tolist(), system.answers, strict=True):
-            categories[place] = categories[place] or answer.item.category
+        for row, answer in zip(group.table_rows[system.name].tolist(), system.answers, strict=True):
+            categories[row] = categories[row] or answer.item.category
     rows: dict[str, list[int]] = defaultdict(list)
     for row, category in enumerate(categories):
         rows[category].append(row)
@@ -8386,7 +8389,7 @@ def build_protocol(name: str, options: AnswerOptions) -> Criterion:
     """Return the criterion of llm_judge or hybrid: whether, or how far, an answer is right."""
     prompt = PROMPTS[options.protocol]
 
-    def prepare(answer: ItemAnswer) -> Case:
+    def prepare(answer: ItemAnswer) -> TaskOrOutcome:
         item = answer.item
         if is_blank(item.prediction):
             return judge_blank(prompt)
@@ -8437,7 +8440,7 @@ def score_without_judge(
     return tuning
 
 
-def choose_asked(
+def choose_judged(
     systems: list[AnswerSystem], limit: int, ranker: str
 ) -> tuple[list[AnswerSystem], list[str], str]:
     """Return the systems, of many the best first, the titles of those that are judged, and these in words.
@@ -8453,10 +8456,10 @@ def choose_asked(
         averages[system.title] = divide(math.fsum(scores), len(scores))
     ranks = rank_systems(averages)
     ordered = sorted(systems, key=lambda system: ranks[system.title] or math.inf)
-    asked = [system.title for system in ordered if (ranks[system.title] or math.inf) <= limit]
-    if len(asked) == len(systems):
+    judged = [system.title for system in ordered if (ranks[system.title] or math.inf) <= limit]
+    if len(judged) == len(systems):
         return systems, titles, ""
-    return ordered, asked, f"best {len(asked)} of {len(systems)} by {ranker}"
+    return ordered, judged, f"best {len(judged)} of {len(systems)} by {ranker}"
 
 
 # -- Reading
@@ -8477,15 +8480,15 @@ def describe_reading(reading: Mapping[str, Any]) -> str:
 
 
 def read_answer_files(options: AnswerOptions, problems: Problems) -> list[AnswerSystem]:
-    """Read the answers in files, of all systems of splits, and of sources. Raises InputError."""
+    """Read the answers in files, of all systems of splits, and of tables. Raises InputError."""
     systems: list[AnswerSystem] = []
     for path in list_paths(options.files):
         if is_split(path):
             systems += read_split_answers(path, problems)
         else:
             systems += read_answer_file(Path(path).stem, read_file(path, problems), options, problems)
-    for name, source in options.sources.items():
-        systems += read_answer_file(name, source, options, problems)
+    for name, table in options.tables.items():
+        systems += read_answer_file(name, table, options, problems)
     raise_problems(problems)
     repeated = find_repeated(system.name for system in systems)
     keys = [set(number_copies(answer.item_key for answer in system.answers)) for system in systems]
@@ -8539,11 +8542,11 @@ def read_answer_file(
     ungraded: dict[str, list[str]] = defaultdict(list)  # the places of other rows, by reason
     for row in rows:
         fields = name_fields(Item, row.data, columns)
-        place = row.key or f"line {row.line}"
+        where = row.key or f"line {row.line}"
         if needs_gold and {"gold", "options"}.isdisjoint(fields):
-            ungraded["no gold answer"].append(place)
+            ungraded["no gold answer"].append(where)
         elif "system" in columns and "system" not in fields:
-            ungraded["no system"].append(place)
+            ungraded["no system"].append(where)
         else:
             by_system[format_plain(fields.get("system")) or ""].append(row._replace(data=fields))
     if ungraded and not (by_system or own_problems):
@@ -8560,7 +8563,7 @@ def read_answer_file(
             advice = "where the file has several systems, name their column with --columns system="
             own_problems.append(Problem(file.name, f"IDs repeat: {shorten_names(repeated)}: {advice}", 1))
         part = system if len(by_system) > 1 else ""
-        systems.append(AnswerSystem(part or name, file.source, answers, warnings, part=part, reading=reading))
+        systems.append(AnswerSystem(part or name, file.input, answers, warnings, part=part, reading=reading))
     problems += own_problems
     return systems
 
@@ -8619,7 +8622,7 @@ def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, Earlie
     for measure, prompt_hash in prompts.items() if stored.judge_model else ():
         scores.origins[measure] = Origin(stored.judge_model, prompt_hash, repeats)
     item_keys = list(number_copies((fold_text(row.input), row.gold) for row in rows))
-    return {name: EarlierRun(file.source, item_keys, scores)}
+    return {name: EarlierRun(file.input, item_keys, scores)}
 
 
 def build_setup(
@@ -8688,7 +8691,7 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> Block:
     for name in ("input_tokens", "output_tokens"):
         if name in system.means:
             results[f"total_{name}"] = sum(answer.scores.get(name, 0) for answer in system.answers)
-    is_asked = system.title in inputs.study.asked
+    is_asked = system.title in inputs.study.judged_titles
     if is_asked and inputs.protocol in inputs.study.criteria:
         if inputs.protocol.prompt == "quality" and not graded.why_not:
             results["quality"] = summarize_quality(inputs.protocol, system)
@@ -8725,7 +8728,7 @@ def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnsw
     item = answer.item
     study = graded.inputs.study
     protocol = graded.inputs.protocol
-    is_asked = system.title in study.asked
+    is_asked = system.title in study.judged_titles
     by_protocol = is_asked and protocol in study.criteria
     is_right, decided_by = decide_answer(graded.inputs, answer, by_protocol=by_protocol)
     row: Block = {
@@ -8848,7 +8851,7 @@ def list_answer_warnings(graded: GradedAnswers, system: ItemSystem) -> Iterator[
     ]
     yield from list_warnings(system.name, warnings)
     reason = graded.why_not
-    if not reason and system.title not in study.asked:
+    if not reason and system.title not in study.judged_titles:
         reason = f"it is not one of the {graded.inputs.choice}"
     if study.criteria and reason:
         names = ", ".join(criterion.name for criterion in study.criteria)
@@ -8911,10 +8914,10 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
         ),
         build_baseline_part(graded.inputs.options.baseline, graded.changes_since),
         build_comparison_part(graded.differences),
-        Part("Warnings", lines=list(dict.fromkeys(warnings)), place="warnings"),
+        Part("Warnings", lines=list(dict.fromkeys(warnings)), slot="warnings"),
     ]
     columns = [*ANSWER_COLUMNS, *measured]
-    for title in list(study.asked)[:1]:
+    for title in list(study.judged_titles)[:1]:
         row = documents[title]["detailed_results"][0]
         titles = title_judge_fields(study.criteria)
         columns += [name for name in row if name in titles or name.endswith("_failure")]
@@ -8939,7 +8942,7 @@ def list_answer_rows(
 
 
 def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[Entry]:
-    verdicts = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
+    headlines = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
     titles = title_judge_fields(graded.inputs.study.criteria)
     for title, document in documents.items():
         for row in document["detailed_results"]:
@@ -8948,10 +8951,10 @@ def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[
             for name, value in row.items():
                 if name in titles or name.endswith("_failure"):
                     facts[titles.get(name) or name] = format_fact(value)
-            cases = {"failed": row["failure"], "flagged": row.get("flags")}
-            marks = [mark for mark, reason in cases.items() if reason]
+            reasons_to_look = {"failed": row["failure"], "flagged": row.get("flags")}
+            marks = [mark for mark, reason in reasons_to_look.items() if reason]
             reasons = (row["reasoning"], row["failure"] or "")
-            card = Card(title, row["prediction"], facts, *verdicts[row["correct"]], marks, *reasons)
+            card = Card(title, row["prediction"], facts, *headlines[row["correct"]], marks, *reasons)
             yield Entry(f"{title} {row['id']}", row["input"], row["gold"], [card])
 
 
@@ -8961,7 +8964,9 @@ def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[
 # criterion, and how much kinder a judge is than people. Nothing is asked. Every file becomes RatingRows; then
 # nothing depends on what kind it was. Read first: RatingRow, measure_agreement, compare_raters.
 
-CERTAIN_REASONS = {row.rationale for row in (NO_ANSWER, NOTHING_CITED, NONE_EXISTS)}  # of a split's scores
+CERTAIN_REASONS = {
+    row.rationale for row in (NOTHING_ANSWERED, NOTHING_CITED, NONE_EXISTS)
+}  # of a split's scores
 # By kind of rating: of Cohen's kappa, of Krippendorff's alpha
 LEVELS = {"correct": ("nominal", "nominal"), "score": ("quadratic", "ordinal")}
 STATES = ("decisions", "left_out", "undecided")  # of what a rater said
@@ -9005,7 +9010,7 @@ class RatingRow(NamedTuple):
     state: str  # one of STATES
     reason: str
     file: InputFile
-    place: JsonRow  # without its data
+    raw: JsonRow  # without its data
 
     @property
     def key(self) -> Texts:
@@ -9152,7 +9157,7 @@ def read_rating_files(
         columns = choose_columns(RatingColumns, raw_rows, NOTHING, found, needs_gold=False)
         for raw in raw_rows:
             try:
-                own.append(parse_rating(raw, columns, file.source, judge, source, counts_all=counts_all))
+                own.append(parse_rating(raw, columns, file.input, judge, source, counts_all=counts_all))
             except ValueError as error:
                 found.append(raw.report(str(error)))
         n_ratings = sum(row.value is not None for row in own)
@@ -9209,8 +9214,8 @@ def list_split_ratings(path: str, systems: Mapping[str, Mapping[str, StoredBlock
     folder = Path(path).parent
     submission = folder.name if folder.parent.name.endswith(GRADED_FOLDER.format(split="")) else ""
     for system, blocks in systems.items():
-        asked = blocks["retrieval"].per_question
-        documents = {format_compact(row.get("question_id")): row.get("gold_doc_id") for row in asked}
+        retrieval = blocks["retrieval"].per_question
+        documents = {format_compact(row.get("question_id")): row.get("gold_doc_id") for row in retrieval}
         for name, block in blocks.items():
             criterion = RUBRIC.name if name == RUBRIC.block else name
             judged = []
@@ -9312,7 +9317,7 @@ def parse_rating(
         state="undecided" if value is None else decided,
         reason=fields["reasoning"],
         file=file,
-        place=raw._replace(data=None),
+        raw=raw._replace(data=None),
     )
 
 
@@ -9362,15 +9367,15 @@ def match_people(
             unknown.append(title)
         elif len(found) > 1:
             text = f"{title} is the name of {len(found)} answers"
-            problems.append(row.place.report(f"{text}: name one by answer_id, or by system and question_id"))
+            problems.append(row.raw.report(f"{text}: name one by answer_id, or by system and question_id"))
         else:
             [answer] = found.values()
             if answer.document and not row.criterion and row.value not in LEVEL_SCORES.values():
                 text = f"score: expected {PROMPTS['rubric'].expected}, got {row.value:g}"
-                problems.append(row.place.report(text))
+                problems.append(row.raw.report(text))
             rating = (row.rater, row.criterion, row.source, row.key)
             if rating in rated and row.key[0][0] != "input":  # equal texts may be there twice
-                problems.append(row.place.report(f"a second rating of {title} by {row.rater}"))
+                problems.append(row.raw.report(f"a second rating of {title} by {row.rater}"))
             rated.add(rating)
             known.append(row._replace(names=answer.names, texts=answer.texts, document=answer.document))
     return known, unknown
@@ -9381,7 +9386,7 @@ def read_value(fields: Mapping[str, str], criterion: str) -> float | None:
     if fields["failure"]:
         return None
     if fields["correct"]:
-        return parse_verdict(fields["correct"])
+        return parse_yes_no(fields["correct"])
     word = fields["score"].strip().casefold()
     built_in = BUILT_IN_CRITERIA.get(criterion)
     choices = PROMPTS[built_in.prompt].choices if built_in else {}
@@ -9389,9 +9394,9 @@ def read_value(fields: Mapping[str, str], criterion: str) -> float | None:
         return choices.get(word)
     if re.fullmatch(NUMBER, word) and abs(float(word)) <= MAX_RATING:
         return float(word)
-    if word not in VERDICT_WORDS:
+    if word not in YES_NO_WORDS:
         raise ValueError(f"score: expected a number, yes or no, got {cut_text(fields['score'])}")
-    return VERDICT_WORDS[word]
+    return YES_NO_WORDS[word]
 
 
 # -- Comparing
@@ -9870,7 +9875,7 @@ class SummaryFile(NamedTuple):
     kind: str  # offline or merged
     k: int
     n_skipped: int  # summaries that were not generated
-    sources: Sequence[InputFile]  # what else the judge sees
+    inputs: Sequence[InputFile]  # what else the judge sees
     system: ItemSystem
 
 
@@ -9916,7 +9921,7 @@ def read_summary_files(options: SummaryOptions) -> list[SummaryFile]:
     files = []
     for path in paths:
         file = read_summaries(path, gold, options, problems)
-        files.append(file._replace(sources=[gold_file.source, *file.sources]))
+        files.append(file._replace(inputs=[gold_file.input, *file.inputs]))
     raise_problems(problems)
     files = [file for file in files if file.system.answers or file.n_skipped]
     if not files:
@@ -9968,7 +9973,7 @@ def read_web_documents(k: int, problems: Problems) -> tuple[InputFile, dict[str,
             if document.is_from_web:
                 lines.append(f"- {document.id}: {join_words(document.content[:WEB_CHARS])}")
         texts.setdefault(fold_text(row.query), "\n".join(lines))
-    return file.source, texts
+    return file.input, texts
 
 
 def read_summaries(
@@ -9982,11 +9987,11 @@ def read_summaries(
     kind = "merged" if match and match[2] else "offline"
     k = int(match[1] or match[2]) if match else 0
     file = read_file(path, problems)
-    sources = []
+    inputs = []
     web: dict[str, str] = {}
     if kind == "merged":
         source, web = read_web_documents(k, problems)
-        sources.append(source)
+        inputs.append(source)
     rows = list(parse_rows(Summary, file, problems).values())
     if options.indices:
         positions = dict.fromkeys(map(int, options.indices.split(",")))
@@ -10013,8 +10018,8 @@ def read_summaries(
         item = Item(id=row.id, question=row.query, accepted=accepted, prediction=answer, context=context)
         answers.append(build_item_answer(item))
     warnings = list_warnings(path, itertools.starmap(WarningRecord, cases.items()))
-    system = System(f"{kind} {k}", file.source, answers, warnings)
-    return SummaryFile(kind, k, len(chosen) - len(answers), sources, system)
+    system = System(f"{kind} {k}", file.input, answers, warnings)
+    return SummaryFile(kind, k, len(chosen) - len(answers), inputs, system)
 
 
 def write_gold_summary(gold: GoldSummary) -> str:
@@ -10041,9 +10046,9 @@ def write_claims(claims: Iterable[Claim]) -> str:
 def build_summary_study(systems: Sequence[ItemSystem]) -> Study[ItemAnswer]:
     prompt = PROMPTS["summary"]
 
-    def prepare(answer: ItemAnswer) -> Case:
+    def prepare(answer: ItemAnswer) -> TaskOrOutcome:
         if not answer.item.gold:
-            return Failure("no gold summary has this query as its title", asked=False)
+            return Failure("no gold summary has this query as its title", was_asked=False)
         if is_blank(answer.item.prediction):
             return judge_blank(prompt)
         return Task("summary", answer.texts)
@@ -10060,7 +10065,7 @@ def build_summary_study(systems: Sequence[ItemSystem]) -> Study[ItemAnswer]:
         systems=systems,
         measures=SUMMARY_MEASURES,
         criteria=[criterion],
-        asked=[system.title for system in systems],
+        judged_titles=[system.title for system in systems],
     )
 
 
@@ -10085,7 +10090,7 @@ def build_summary_results(file: SummaryFile, comparison: Sequence[Any], session:
             "schema": RESULTS_SCHEMA,
             "program_version": VERSION,
             "prompt_hash": hash_prompt("summary"),
-            "inputs": [source.build_block() for source in (file.system.file, *file.sources)],
+            "inputs": [source.build_block() for source in (file.system.file, *file.inputs)],
         },
         "results": rows,
     }
@@ -10178,7 +10183,7 @@ def plot_results(paths: Iterable[str], console: Console) -> int:
         raw_rows = list_item_rows(file, problems, ScoredSummary, columns)
         rows = [parse_row(ScoredSummary, row, problems) for row in raw_rows]
         summary = summarize_rows(list(filter(None, rows)))
-        content = {"file": file.source.build_block(), **summary}
+        content = {"file": file.input.build_block(), **summary}
         outputs.append(OutputFile(f"{stem}_statistics.json", partial(render_results, content)))
         drawn = summary["statistics_without_errors"]
         if any(spread["n"] for spread in drawn.values()):
@@ -10292,7 +10297,7 @@ def list_left_out(path: str, failures: Mapping[str, str]) -> list[Message]:
 
 # -- Predictions
 
-PIPELINES = {"bm25": "", "llm": "answer", "rag": "cited_answer"}  # -> prompt; bm25 asks no model
+PIPELINES = {"bm25": "", "llm": "from_memory", "rag": "from_documents"}  # -> prompt; bm25 asks no model
 TOP_SENTENCES = 3  # of the best document, which are the answer of bm25
 
 
@@ -10315,7 +10320,7 @@ class GenerateOptions(JudgeOptions):
         return f"{Path(self.split).stem}_generate_judgements.jsonl"
 
 
-class AskedItem(NamedTuple):
+class SearchedItem(NamedTuple):
     """A question, what a search found for it, and the sentences of that which a model sees."""
 
     item: Item
@@ -10334,17 +10339,17 @@ def generate_predictions(options: GenerateOptions, console: Console) -> int:
     if os.path.lexists(path) and not options.overwrite:
         raise UsageError(f"{path} exists: --overwrite replaces it")
     prompt = PIPELINES[options.pipeline]
-    asked = read_asked(options, count_prompt_chars(prompt, model) if prompt else 0)
+    searched = search_items(options, count_prompt_chars(prompt, model) if prompt else 0)
     requests = []
-    for position, row in enumerate(asked if prompt else ()):
+    for position, row in enumerate(searched if prompt else ()):
         texts = {"question": row.item.question, "sources": row.sources}
         requests.append(Request(system, row.item.id, position, prompt, texts))
     assignment = Assignment(lambda: requests, options, is_needed=True, activity="answering", noun="answers")
     if options.dry_run:
         return print_plan(assignment, console)
     with ask_model(assignment, console) as (outcomes, session):
-        replies = [outcomes.get((system, position, prompt)) for position in range(len(asked))]
-        rows, failures = collect_predictions(asked, replies, options, session)
+        replies = [outcomes.get((system, position, prompt)) for position in range(len(searched))]
+        rows, failures = collect_predictions(searched, replies, options, session)
         content = rows if is_split(options.split) else list(rows.values())
         output = OutputFile(path, partial(render_results, content))
         _, is_written = write_outputs([output] if rows else [], console)
@@ -10352,7 +10357,7 @@ def generate_predictions(options: GenerateOptions, console: Console) -> int:
     return end_run(session, list_left_out(path, failures), console, is_written, bool(rows), not failures)
 
 
-def read_asked(options: GenerateOptions, max_chars: float) -> list[AskedItem]:
+def search_items(options: GenerateOptions, max_chars: float) -> list[SearchedItem]:
     """Read the questions, search for documents, and choose what a model sees of these.
 
     The questions are those of a split, or of a dataset as `answers` reads it.
@@ -10377,15 +10382,15 @@ def read_asked(options: GenerateOptions, max_chars: float) -> list[AskedItem]:
         documents[doc_id] = numbered if document.sentences is None else document.sentences
     texts = {doc_id: " ".join(sentences.values()) for doc_id, sentences in documents.items()}
     retrieved = search_texts(texts, [item.question for item in items], options.top_k)
-    asked = []
+    searched = []
     for item, hits in zip(items, retrieved, strict=True):
         found = {hit["doc_id"]: documents[hit["doc_id"]] for hit in hits}
-        asked.append(AskedItem(item, hits, found, *show_documents(found, max_chars)))
-    return asked
+        searched.append(SearchedItem(item, hits, found, *show_documents(found, max_chars)))
+    return searched
 
 
 def collect_predictions(
-    asked: Sequence[AskedItem],
+    searched: Sequence[SearchedItem],
     replies: Sequence[Outcome | None],  # None: by a search alone
     options: GenerateOptions,
     session: Session,
@@ -10393,7 +10398,7 @@ def collect_predictions(
     """Return the predictions by question ID, and for each question without one the reason."""
     rows: dict[str, Fields] = {}
     failures = {}
-    for row, reply in zip(asked, replies, strict=True):
+    for row, reply in zip(searched, replies, strict=True):
         if isinstance(reply, Failure):
             failures[row.item.id] = reply.reason
             continue
@@ -10407,17 +10412,17 @@ def collect_predictions(
     return rows, failures
 
 
-def extract_answer(asked: AskedItem) -> Fields:
+def extract_answer(searched: SearchedItem) -> Fields:
     """Answer with the best sentences of the best document, in their order."""
-    sentences = next(iter(asked.documents.values()), {})
-    [hits] = search_texts(sentences, [asked.item.question], TOP_SENTENCES)
+    sentences = next(iter(searched.documents.values()), {})
+    [hits] = search_texts(sentences, [searched.item.question], TOP_SENTENCES)
     best = {hit["doc_id"] for hit in hits}
     chosen = [sentence_id for sentence_id in sentences if sentence_id in best]
     answer = " ".join(sentences[sentence_id] for sentence_id in chosen)
     return {"answer": answer, "evidence_sentences": chosen}
 
 
-def read_answer(written: Judgement, asked: AskedItem) -> Fields:
+def read_answer(written: Judgement, searched: SearchedItem) -> Fields:
     """Return the fields of a prediction that a model has written. Of several documents it cites one."""
     value = written.value or {}
     reply = written.reply or Reply()
@@ -10426,7 +10431,7 @@ def read_answer(written: Judgement, asked: AskedItem) -> Fields:
     if "sentences" not in value:
         return row
     cited = [sentence.strip() for sentence in dict.fromkeys(value["sentences"])]
-    known = [asked.shown[sentence] for sentence in cited if sentence in asked.shown]
+    known = [searched.shown[sentence] for sentence in cited if sentence in searched.shown]
     row["evidence_sentences"] = []
     if known and value["told"]:
         best = statistics.mode(doc_id for doc_id, _ in known)  # of several the first
@@ -10434,9 +10439,9 @@ def read_answer(written: Judgement, asked: AskedItem) -> Fields:
     return row
 
 
-def build_item_row(asked: AskedItem, answer: Fields) -> Fields:
+def build_item_row(searched: SearchedItem, answer: Fields) -> Fields:
     """Return a row of a dataset with its answer, as `answers` reads it."""
-    item = asked.item
+    item = searched.item
     row = {
         "id": item.id,
         "question": item.question,
@@ -10446,8 +10451,10 @@ def build_item_row(asked: AskedItem, answer: Fields) -> Fields:
         "category": item.category,
         "keywords": item.keywords,
         "expected_sources": item.expected_sources,
-        "sources": [hit["doc_id"] for hit in asked.retrieved],
-        "context": [asked.documents[doc_id][sentence_id] for doc_id, sentence_id in asked.shown.values()],
+        "sources": [hit["doc_id"] for hit in searched.retrieved],
+        "context": [
+            searched.documents[doc_id][sentence_id] for doc_id, sentence_id in searched.shown.values()
+        ],
     }
     more = {name: value for name, value in answer.items() if name not in ("answer", "evidence_sentences")}
     return {name: value for name, value in row.items() if value} | more
@@ -10802,7 +10809,7 @@ def grade_answers(
         protocol=check_name("protocol", protocol, ANSWER_PROMPTS),
         functions=measures,
         folder=str(folder),
-        sources=encode_sources(rows),
+        tables=encode_tables(rows),
         **build_judge_values(judge, criteria, repeats),
     )
     with input_errors_only():
@@ -10834,22 +10841,22 @@ def build_judge_values(judge: object, criteria: OwnCriteria, repeats: int) -> di
     return {"judge_model": model, "journal_only": judge is None, "criteria": criteria, "repeats": repeats}
 
 
-def encode_sources(rows: Any) -> dict[str, FileData]:
+def encode_tables(rows: Any) -> dict[str, FileData]:
     """Return the rows of each system as the content of a file. Raises InputError."""
     if not isinstance(rows, Mapping):
         rows = {Path(rows).stem if isinstance(rows, (str, Path)) else "answers": rows}
     problems: Problems = []
     if not rows:
         problems.append(Problem("rows", "expected a list of dicts, a data frame, a path, or a dict of these"))
-    sources = {}
+    tables = {}
     for name, source in rows.items():
         if isinstance(source, (str, Path)):
-            sources[str(name)] = read_file(Path(source).as_posix(), problems)
+            tables[str(name)] = read_file(Path(source).as_posix(), problems)
         else:
             data = json.dumps(list_records(source), default=convert_foreign).encode("utf-8", "ignore")
-            sources[str(name)] = FileData(InputFile(str(name), hashlib.sha256(data).hexdigest()), data)
+            tables[str(name)] = FileData(InputFile(str(name), hashlib.sha256(data).hexdigest()), data)
     raise_problems(problems)
-    return sources
+    return tables
 
 
 def list_records(source: Any) -> list[Any]:
@@ -10906,14 +10913,14 @@ def ask_silently(
             return outcomes, session
     name = getattr(judge, "__name__", type(judge).__name__)
     answers = {system.title: system.answers for system in study.systems}
-    answered: list[tuple[Request, Outcome]] = []
+    replies: list[tuple[Request, Outcome]] = []
     for request in repeat_requests(list_requests(study), options.repeats):
-        place = f"{name}: {request.system}, {request.item_id}"
+        label = f"{name}: {request.system}, {request.item_id}"
         arguments = get_arguments(answers[request.system][request.position])
-        score = call_function(judge, arguments, place, bounds)
-        outcome = Failure("not judged by the function", asked=False)
-        answered.append((request, outcome if score is None else Judgement(score, "")))
-    return collect_outcomes(answered), Session(name, name, repeats=options.repeats)
+        score = call_function(judge, arguments, label, bounds)
+        outcome = Failure("not judged by the function", was_asked=False)
+        replies.append((request, outcome if score is None else Judgement(score, "")))
+    return collect_outcomes(replies), Session(name, name, repeats=options.repeats)
 
 
 # ------------------------------------------------------------------ 23. Command line
