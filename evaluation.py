@@ -191,22 +191,23 @@ TOP_SCORE = 5
 RUBRIC_LEVELS = ("1", "2", "3", "4", "5")
 
 CONFIDENCE = 0.95
+NORMAL_QUANTILE = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 MIN_CLUSTERS = 5  # with fewer documents an interval is not credible
 UNSEEN_VARIANCE = 0.02  # `compute_mean_interval` adds it for each score equal to the most common one
-UNSEEN_BETWEEN = 0.1  # and this to the variance within and between clusters
+UNSEEN_BETWEEN = 0.1  # this to the variance within and between clusters
 RESAMPLES = 10_000  # of a bootstrap, and random sign flips
 MAX_RESAMPLED_CELLS = 2_000_000  # clusters x resamples; many clusters need fewer resamples
 MAX_CLUSTERS = 1_000  # beyond this, clusters are resampled in groups
 MAX_INTERVAL_VALUES = 25  # of a coefficient: its interval takes a table for each cluster
 FLIPS_AT_A_TIME = 250  # to bound memory
 MAX_P = 0.05  # a difference is significant if its adjusted p is at most this
-SAMPLE_SIZE = 100  # rows of a file whose fields are looked at, and fields of each
+SAMPLE_SIZE = 100  # rows of a file whose fields are checked, and fields of each
 
 MAX_ANSWER_CHARS = 20_000  # of an answer that are judged
 MAX_FILE_BYTES = 1_000_000_000
 MAX_SUBMISSION_BYTES = 100_000_000  # of each of its files
 MIN_CLASS = 10  # submissions, for statistics of the questions
-MIN_MEDIAN = 5  # submissions, for medians of the class: of fewer ones they tell the grades of others
+MIN_MEDIAN = 5  # submissions, for medians: of fewer they tell the grades of others
 MAX_NAMES_SHOWN = 10  # more are counted
 MAX_SHOWN_CHARS = 200  # of a text from a file, in a line of output
 MIN_ALIKE = 3  # answers or questions; fewer may be alike by chance
@@ -223,12 +224,11 @@ EXIT_BAD_INPUT = 2
 EXIT_INCOMPLETE = 3
 EXIT_INTERRUPTED = 130
 
-
 Price: TypeAlias = tuple[float, float]  # US dollars per million tokens of prompts, and of completions
 
 
 class Model(NamedTuple):
-    """A model's request settings and prices. Source: Groq's pages on models, prices and limits, 2026-11."""
+    """A model's request settings and prices (Groq's pages on models, prices and limits, 2026-11)."""
 
     strict_schema: bool = False  # json_schema with strict: true; JSON mode otherwise
     reasoning_effort: str | None = None
@@ -252,8 +252,8 @@ DEFAULT_JUDGE_MODEL = "openai/gpt-oss-20b"
 
 # ------------------------------------------------------------------ 2. Texts and messages
 
-# In: texts of files, models and people. Out: how they are compared and shown; what a user is told; and four
-# exceptions, of which one is whatever a user can cause. Read first: remove_invisible, fold_text, Problem.
+# In: texts of files, models and people. Out: their forms to compare and to show; problems, warnings and
+# exceptions. Read first: remove_invisible, fold_text, Problem.
 
 # Control, format and surrogate characters (Unicode Cc, Cf, Cs) and line separators, but not newline and tab;
 # then characters that look blank.
@@ -262,7 +262,7 @@ INVISIBLE_CHARS = (
     "\u2028\u2029\u2065\u206a-\u206f\ud800-\udfff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\u115f\u1160\u3164\uffa0\u2800"
 )
-HIDDEN_CHARS = (  # that are of no use but to hide text
+HIDDEN_CHARS = (  # of no use but to hide text
     "\u034f\u17b4\u17b5\u180b-\u180f\u200b\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufff0-\ufff8"
     "\U000e0000-\U000e0080\U000e0100-\U000e01ef"
 )
@@ -275,7 +275,7 @@ VARIATIONS = (
 # Joiners belong to Persian or Indic words and to emoji, and to no text in ASCII.
 JOINERS = "(?<![^\x00-\x7f\u200b-\u200f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u200b-\u200f])"
 HIDDEN = f"[{HIDDEN_CHARS}]|{VARIATIONS}"  # an answer with any of it is flagged
-SUSPICIOUS = f"[{INVISIBLE_CHARS}{HIDDEN_CHARS}\u200c\u200d\ufe00-\ufe0f]"  # looked for first: it is fast
+SUSPICIOUS = f"[{INVISIBLE_CHARS}{HIDDEN_CHARS}\u200c\u200d\ufe00-\ufe0f]"  # searched first: it is fast
 INVISIBLE = f"(?={SUSPICIOUS})(?:[{INVISIBLE_CHARS}]|{HIDDEN}|{JOINERS})"
 
 
@@ -291,19 +291,19 @@ def is_blank(text: str) -> bool:
 
 
 def escape_console(text: str) -> str:
-    """Return text on one line, with escapes for what nobody sees and what controls a console."""
+    """Return text on one line, with escapes for hidden and control characters."""
     line = re.sub(r"[\r\n\t\v\f\u0085\u2028\u2029]+", " ", text)
     return re.sub(INVISIBLE, lambda match: match[0].encode("unicode_escape").decode(), line)
 
 
 # -- Forms of a text that count as equal
 
-SIGN = r"[=+@\t-]"  # with which a text begins that a spreadsheet may take for a formula
+SIGN = r"[=+@\t-]"  # at the start of what a spreadsheet may take for a formula
 NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
 
 
 def fold_text(text: str) -> str:
-    """Return a text without what nobody tells apart: case, white space, composed letters."""
+    """Return a text in lower case, with single spaces and composed letters."""
     return " ".join(unicodedata.normalize("NFC", text).casefold().split())
 
 
@@ -314,7 +314,7 @@ def fold_name(name: str) -> str:
 
 @lru_cache(maxsize=1_000)
 def fold_cell(name: str) -> str:
-    """Return a name without what a spreadsheet, a file system or a person may change unseen."""
+    """Return a name without what spreadsheets and file systems change unseen."""
     text = re.sub(f"'(?={SIGN})", "", unicodedata.normalize("NFC", remove_invisible(name)).strip())
     return text.removeprefix("'")
 
@@ -345,8 +345,8 @@ def hash_texts(texts: Iterable[str]) -> str:
 # -- Texts as they are shown
 
 
-def cut_text(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
+def cut_text(text: str, most: int = MAX_SHOWN_CHARS) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def shorten_names(names: Sequence[str]) -> str:
@@ -355,8 +355,7 @@ def shorten_names(names: Sequence[str]) -> str:
 
 
 def show_json(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:60]}..."
+    return cut_text(json.dumps(value, ensure_ascii=False), 60)
 
 
 def join_words(text: str) -> str:
@@ -368,7 +367,7 @@ def prefix_lines(name: str, lines: Iterable[str]) -> list[str]:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return a question about the known name that is most like an unknown one, or ""."""
+    """Return ": did you mean ...?" for the known name most like an unknown one, or ""."""
     nearest = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.65)
     return f": did you mean {nearest[0]}?" if nearest else ""
 
@@ -378,7 +377,7 @@ def join_folder(folder: str, name: str = "") -> str:
 
 
 def show_name(name: str) -> str:
-    """Return the name of a file as it is shown everywhere, with composed letters."""
+    """Return the name of a file as it is shown, with composed letters."""
     return escape_console(unicodedata.normalize("NFC", name))
 
 
@@ -403,11 +402,11 @@ class Problem(NamedTuple):
         return ": ".join(filter(None, [where, cut_text(self.key), self.text]))
 
 
-Problems: TypeAlias = list[Problem]  # what is found wrong while reading, so that all is reported at once
+Problems: TypeAlias = list[Problem]  # collected while reading, so that all are reported at once
 
 
 class InputError(Exception):
-    """The input cannot be graded. `problems` lists every reason, one line each."""
+    """The input cannot be graded; `problems` has a line for each reason."""
 
     def __init__(self, records: Iterable[Problem]) -> None:
         self.records = list(records)
@@ -455,8 +454,8 @@ class WarningRecord(NamedTuple):
     kind: str
     cases: Sequence[str] = ()
     advice: str = ""
-    file: str = ""  # or system that it is about
-    is_misread: bool = False  # whether something that was given does not count, as it has another form
+    file: str = ""  # or system
+    is_misread: bool = False  # whether something does not count, as it has another form
     is_malformed: bool = False  # and cannot be read at all
 
     def describe(self) -> str:
@@ -467,7 +466,7 @@ class WarningRecord(NamedTuple):
 
 
 Warnings: TypeAlias = list[WarningRecord]
-Message: TypeAlias = str | WarningRecord  # for stderr; a text is no warning
+Message: TypeAlias = str | WarningRecord  # for stderr
 
 
 def list_warnings(file: str, warnings: Iterable[WarningRecord]) -> Warnings:
@@ -481,8 +480,8 @@ def describe_warnings(warnings: Iterable[WarningRecord]) -> list[str]:
 
 # ------------------------------------------------------------------ 3. Records
 
-# In: rows of the input files. Out: records with checked fields; unknown fields are ignored, and null counts
-# as missing. Read first: Question, Prediction, Item.
+# In: rows of the input files. Out: records with checked fields; null counts as missing. Read first: Question,
+# Prediction, Item.
 
 NonBlank = Annotated[str, msgspec.Meta(pattern=r"\S")]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | None
@@ -490,7 +489,7 @@ MAX_RATING = 10**9  # so that a square is exact enough
 Fields: TypeAlias = dict[str, Any]  # of a row as a file has it, before it is a record
 Block: TypeAlias = dict[str, Any]  # of a results file
 
-if TYPE_CHECKING:  # what the values are in memory, once a record's `__post_init__` has converted them
+if TYPE_CHECKING:  # the types after a record's `__post_init__`
     Scalar: TypeAlias = str
     YesNo: TypeAlias = bool
     ItemAmount: TypeAlias = float
@@ -507,7 +506,7 @@ LEVEL_WORDS = f"a whole number from 1 to {TOP_SCORE}"
 
 
 class Record(msgspec.Struct, gc=False):
-    # What the columns of a table that have a field may be called, if not by its name alone
+    # The names that the column of a field may have, if not its own alone
     aliases: ClassVar[dict[str, Sequence[str]]] = {}
 
 
@@ -527,13 +526,13 @@ class Rubric(Record):
 
     @property
     def texts(self) -> dict[str, str]:
-        """The texts of a prompt that say what the rubric asks for."""
+        """The rubric's texts in a prompt."""
         levels = "\n".join(f"{level}: {text}" for level, text in self.levels.items())
         return {"description": remove_invisible(self.description), "levels": remove_invisible(levels)}
 
 
 class OwnCriterion(Rubric, kw_only=True):
-    """A criterion of the user's own, for all answers: a yes-or-no question, or with levels a rubric."""
+    """A criterion of the user's own: a yes-or-no question, or with levels a rubric."""
 
     name: str
     description: NonBlank
@@ -547,8 +546,7 @@ class OwnCriterion(Rubric, kw_only=True):
             raise ValueError('scale: expected texts for levels "1" to "5", of which some may be missing')
 
 
-FACETS = ("question_type", "edge_case_type", "source_dataset", "source")  # as CSVs and pages show them
-NOT_GIVEN = "(not given)"
+FACETS = ("question_type", "edge_case_type", "source_dataset", "source")  # in the order of CSVs and pages
 
 
 class Question(Record, kw_only=True):
@@ -562,7 +560,7 @@ class Question(Record, kw_only=True):
     doc_id: NonBlank
     question: NonBlank
     answer: str
-    evidence_sentences: list[str] = msgspec.field(default_factory=lambda: [NOT_GIVEN])
+    evidence_sentences: list[str] = cast("list[str]", None)  # until `__post_init__`
     lacks_evidence: Any = False  # computed: whether the field is missing in the file
     rubric: Rubric | None = None
     question_type: Any = ""  # a facet, of any type, is kept as text
@@ -573,16 +571,15 @@ class Question(Record, kw_only=True):
     reviewed: Any = False  # whether a person has checked a synthetic question
 
     def __post_init__(self) -> None:
-        self.lacks_evidence = self.evidence_sentences == [NOT_GIVEN]
-        ids = [] if self.lacks_evidence else self.evidence_sentences
-        self.evidence_sentences = convert_texts("evidence_sentences", ids)
+        self.lacks_evidence = self.evidence_sentences is None
+        self.evidence_sentences = convert_texts("evidence_sentences", self.evidence_sentences or [])
         self.doc_id = unicodedata.normalize("NFC", self.doc_id)
         for facet in FACETS:
             setattr(self, facet, format_compact(getattr(self, facet)))
 
     @property
     def gold_ids(self) -> list[str]:
-        """The gold documents: one, or none of an open question."""
+        """The gold documents: one, or of an open question none."""
         return [self.doc_id] if self.doc_id else []
 
 
@@ -614,7 +611,7 @@ class Prediction(Record):
     model: Any = None
 
     def __post_init__(self) -> None:
-        """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
+        """Keep only the IDs of documents: by rank if all have one, else in the given order."""
         documents = self.retrieved_docs
         try:
             ids = list(map(attrgetter("doc_id"), sorted(documents, key=attrgetter("rank"))))
@@ -633,7 +630,7 @@ class Prediction(Record):
 
 
 def convert_texts(field: str, values: Iterable[Any]) -> list[str]:
-    """Return texts and numbers as texts. Raises ValueError if one is blank or infinite."""
+    """Return texts and numbers as texts. Raises ValueError for a blank or infinite one."""
     try:
         texts = list(map(sys.intern, values))  # the same few IDs occur in many predictions
     except TypeError:  # a number
@@ -661,12 +658,9 @@ class StructuredDocument(Record):
 
 
 class Document(NamedTuple):
-    """A document of the corpus: `sentences` (ID -> text) if structured, `text` if plain.
+    """A document of the corpus: `sentences` (ID -> text) if structured, `text` if plain."""
 
-    A "malformed" one looks like JSON but is no document.
-    """
-
-    state: Literal["structured", "plain", "malformed", "missing"]
+    state: Literal["structured", "plain", "malformed", "missing"]  # malformed: it is JSON, but no document
     sentences: dict[str, str] | None = None
     text: str = ""
 
@@ -690,7 +684,7 @@ class HistoryRow(Record, kw_only=True):
 
 
 class Override(Record, kw_only=True):
-    """A person's decision on an answer, or without a system on all equal ones: the score, and why."""
+    """A person's decision on an answer, or without a system on all equal ones."""
 
     question_id: NonBlank
     system: str = ""  # with its submission, as in "ann/final", or the submission
@@ -763,7 +757,7 @@ class Item(Record, kw_only=True):
                 setattr(self, name, parse_amount_cell(name, getattr(self, name)))
         texts = ("text", "content", "page_content")
         self.context = [list_texts("context", passage, texts)[0] for passage in self.context]
-        expected = [list_texts("expected_sources", row, SOURCE_FIELDS)[0] for row in self.expected_sources]
+        expected = [list_texts("expected_sources", name, SOURCE_FIELDS)[0] for name in self.expected_sources]
         self.expected_sources = expected
         for index, source in enumerate(self.sources):
             names = list_texts("sources", source, SOURCE_FIELDS)
@@ -800,7 +794,7 @@ def only_dict(value: object) -> dict[str, Any]:
 
 def list_texts(member: str, value: Any, fields: Sequence[str]) -> list[str]:
     """Return a text, or those of an object in these fields. Raises ValueError if there is none."""
-    candidates = [value.get(field) for field in fields] if isinstance(value, dict) else [value]
+    candidates = map(value.get, fields) if isinstance(value, dict) else [value]
     texts = [text for text in map(format_plain, candidates) if text and text.strip()]
     if not texts:
         raise ValueError(f"{member}: expected a text, or an object with {fields[0]}")
@@ -896,24 +890,24 @@ class ScoredSummary(Record, kw_only=True):
     scores: dict[str, Any]
     error: str | None = None
     raw_response: Any = None
-    repeats: list[dict[str, float]] | msgspec.UnsetType = msgspec.UNSET  # the scores each time, of several
+    repeats: list[dict[str, float]] | msgspec.UnsetType = msgspec.UNSET  # the scores of each, if several
 
     def __post_init__(self) -> None:
-        given = [self.scores.setdefault(criterion, None) for criterion in SUMMARY_CRITERIA]
-        known = [score for score in given if score is not None]
+        scores = [self.scores.setdefault(criterion, None) for criterion in SUMMARY_CRITERIA]
+        given = [score for score in scores if score is not None]
         top = max(SUMMARY_LEVELS)
-        if not all(is_number(score) and 0 <= score <= top for score in known):
+        if not all(is_number(score) and 0 <= score <= top for score in given):
             raise ValueError("scores must be numbers from 0 to 2")
         total = self.scores.get(TOTAL)
-        if known:  # otherwise the total is all that the row has
-            total = sum(known) if len(known) == len(given) else None
-        if total is not None and not (is_number(total) and 0 <= total <= top * len(SUMMARY_CRITERIA)):
+        if given:  # otherwise the total is all that the row has
+            total = sum(given) if len(given) == len(scores) else None
+        if total is not None and not (is_number(total) and 0 <= total <= top * len(scores)):
             raise ValueError("total_score must be a number from 0 to 10")
         self.scores[TOTAL] = total
 
 
 def parse_yes_no(value: object) -> bool | None:
-    """Return whether a person or program wrote yes. Raises ValueError if it is neither yes nor no."""
+    """Return whether a value means yes. Raises ValueError if it is neither yes nor no."""
     word = (format_plain(value) or "").strip().lower()
     if value is not None and word not in YES_NO_WORDS:
         raise ValueError(f"correct: expected yes or no, got {cut_text(format_compact(value))}")
@@ -921,7 +915,7 @@ def parse_yes_no(value: object) -> bool | None:
 
 
 def parse_list_cell(field: str, value: Any) -> list[Any]:
-    """Return a list, also one that a text has in JSON, or else a list of the value alone."""
+    """Return a list as it is or from its JSON; any other value as a list of one."""
     if isinstance(value, list):
         return value
     if isinstance(value, str) and value.strip().startswith("["):
@@ -953,18 +947,18 @@ NO_PREDICTION = Prediction()  # a missing prediction is a miss everywhere
 
 # ------------------------------------------------------------------ 4. Files
 
-# In: paths. Out: records of section 3, and files that are written whole or not at all. Reading adds every
-# Problem to a list, so that all are reported at once. Read first: read_file, parse_rows, write_file.
+# In: paths. Out: records of section 3, and files that are written whole or not at all. Reading adds each
+# Problem to a list. Read first: read_file, parse_rows, write_file.
 
 
 class InputFile(msgspec.Struct, frozen=True):
-    """A file that was read: its name as the user knows it, and the SHA-256 of its bytes; "" if unreadable."""
+    """A file that was read: its name, and the SHA-256 of its bytes, "" if it is unreadable."""
 
     file: str
     sha256: str
 
     def build_block(self) -> dict[str, str]:
-        """The file as the results of answers, agreement and summaries have it."""
+        """The file in the results of answers, agreement and summaries."""
         return {"name": self.file, "sha256": self.sha256}
 
 
@@ -984,7 +978,7 @@ class FileData(NamedTuple):
 
 
 def read_file(path: str, problems: Problems, pattern: str = "", max_bytes: int = MAX_FILE_BYTES) -> FileData:
-    """Read a UTF-8 file, or add a problem. `pattern` is the form of a name of which users choose a part."""
+    """Read a UTF-8 file, or add a problem, which names `pattern` as the form of the name."""
     try:
         check_regular(path)
         size = os.path.getsize(path)
@@ -992,8 +986,8 @@ def read_file(path: str, problems: Problems, pattern: str = "", max_bytes: int =
             raise OSError(errno.EFBIG, f"{size / 1e6:.0f} MB, more than {max_bytes / 1e6:.0f}")
         data = Path(path).read_bytes()
         data.decode()
-        source = InputFile(path, hashlib.sha256(data).hexdigest())
-        return FileData(source, data.removeprefix(b"\xef\xbb\xbf"))
+        file = InputFile(path, hashlib.sha256(data).hexdigest())
+        return FileData(file, data.removeprefix(b"\xef\xbb\xbf"))
     except FileNotFoundError:
         folder, name = os.path.split(os.path.abspath(path))
         text = "file not found" if os.path.dirname(path) else f"file not found in {folder}"
@@ -1014,13 +1008,13 @@ def read_file(path: str, problems: Problems, pattern: str = "", max_bytes: int =
 
 
 def check_regular(path: str) -> None:
-    """Raise OSError for a directory, and for a FIFO, socket or device, whose opening may block."""
+    """Raise OSError for a directory, and for what may block: a FIFO, socket or device."""
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(errno.EINVAL, "a directory" if os.path.isdir(path) else "not a file", path)
 
 
 def list_paths(patterns: Iterable[str]) -> list[str]:
-    """Return each file or folder once. A pattern that no shell has expanded is replaced by its matches."""
+    """Return each file or folder once, and for a pattern that no shell has expanded its matches."""
     paths: dict[str, str] = {}
     for pattern in patterns:
         matches = set(glob.glob(pattern))
@@ -1041,17 +1035,17 @@ def import_optional(module: str, needed_by: str) -> Any:
         raise UsageError(f"{needed_by} needs the package {package}: run {command}") from None
 
 
-# -- JSON: msgspec decodes a whole file to records; one that it refuses is decoded to values, row by row
+# -- JSON: msgspec decodes a whole file to records; one that it refuses is decoded row by row
 #
 # read_file -> FileData; list_rows -> a JsonRow each, with its place; parse_row -> a record or a problem.
 # parse_rows does both for rows, parse_members for members of an object, parse_value for a whole file.
 
-# What decoding can raise, the last two for numbers with too many digits
+# The last two are for numbers with too many digits.
 JSON_ERRORS = (msgspec.DecodeError, RecursionError, ValueError, OverflowError)
 
 
 class JsonRow(NamedTuple):
-    """A value read from JSON, and where it is: its line, or its key in an object or list."""
+    """A value of a file, and its line, or its key in an object or list."""
 
     file: str
     data: Any
@@ -1078,16 +1072,18 @@ def parse_rows(kind: type[AnyRecord], file: FileData, problems: Problems) -> dic
             return dict(enumerate(msgspec.json.Decoder(kind).decode_lines(file.data), start=1))
     records = {}
     for position, row in enumerate(list_rows(file, problems), start=1):
-        records[position] = parse_row(kind, row, problems)
-    return {position: record for position, record in records.items() if record is not None}
+        record = parse_row(kind, row, problems)
+        if record is not None:
+            records[position] = record
+    return records
 
 
 def parse_members(
     kind: type[T], file: FileData, wanted: Collection[str], parse: Callable[[JsonRow], T]
 ) -> tuple[dict[str, T], list[str]]:
-    """Decode the members of an object that are wanted, or if none is named all; of equal names the last.
+    """Return the wanted members of an object, or without any named all, and the names of all.
 
-    Returns them by name, and all names. `parse` converts each if one of them is malformed. Raises one of
+    Of equal names the last counts. `parse` converts each if one of them is malformed. Raises one of
     JSON_ERRORS.
     """
     names: list[str] = []
@@ -1110,11 +1106,11 @@ def parse_members(
 
 
 class MemberName(str):
-    """The name of a member. As msgspec does not know this type, it calls a function for each."""
+    """The name of a member. msgspec does not know this type, so it calls a function for each."""
 
 
 def parse_row(kind: type[T], row: JsonRow, problems: Problems) -> T | None:
-    """Convert a record. The first malformed field adds a problem, "file:line: field: what is wrong"."""
+    """Convert a record, or add a problem about its first malformed field."""
     try:
         return convert_value(kind, row.data)
     except JSON_ERRORS as error:
@@ -1123,7 +1119,7 @@ def parse_row(kind: type[T], row: JsonRow, problems: Problems) -> T | None:
 
 
 def list_rows(file: FileData, problems: Problems) -> list[JsonRow]:
-    """Return the rows of a list or of JSON lines. An object alone is a row, without a place."""
+    """Return the rows of a list or of JSON lines. An object alone is a row without a place."""
     rows: list[JsonRow] = []
     if file.data is None:
         return rows
@@ -1165,7 +1161,7 @@ def convert_value(kind: type[T], value: Any) -> T:
 
 
 def drop_nulls(value: Any) -> Any:
-    """Return a JSON value without members that are null, and its texts without halves of characters."""
+    """Return a JSON value without null members, and its texts without halves of characters."""
     if isinstance(value, str):
         return value.encode("utf-8", "ignore").decode()
     if isinstance(value, list):
@@ -1193,7 +1189,7 @@ def describe_fault(error: Exception, row: JsonRow) -> Problem:
 
 
 def find_repeated(names: Iterable[str]) -> list[str]:
-    """Return the names that occur more than once, each once."""
+    """Return each name that occurs more than once."""
     return [name for name, count in Counter(names).items() if count > 1]
 
 
@@ -1212,9 +1208,9 @@ def list_item_rows(
 
 
 def read_rows(file: FileData, problems: Problems, columns: Columns = NOTHING) -> list[JsonRow]:
-    """Return the rows of a table, which are objects, as the file has them.
+    """Return the rows of a table as objects of the file's own names.
 
-    `columns` may name the column of a field, or the path to it, and as "rows" the path to the list of rows.
+    `columns` may name the path to a field, and as "rows" that to the list of rows.
     """
     name = file.name.lower()
     if name.endswith((".json", ".jsonl")) or (file.data or b"").lstrip().startswith((b"[", b"{")):
@@ -1231,7 +1227,7 @@ def read_rows(file: FileData, problems: Problems, columns: Columns = NOTHING) ->
 
 
 def list_members(whole: JsonRow, path: str, problems: Problems) -> list[JsonRow]:
-    """Return the rows of the list that is at a path in an object, or else of its only list of objects."""
+    """Return the rows of the list at a path in an object, or else of its only list of objects."""
     members = only_dict(whole.data)
     found = shorten_names([*members]) or cut_text(format_compact(whole.data))
     if path:
@@ -1240,8 +1236,8 @@ def list_members(whole: JsonRow, path: str, problems: Problems) -> list[JsonRow]
     else:
         lists = [name for name, rows in members.items() if isinstance(rows, list) and dict in map(type, rows)]
         rows = members[lists[0]] if len(lists) == 1 else None
-        what = f"lists of rows: {', '.join(lists)}" if lists else f"no list of rows: found {found}"
-        problem = f"{what}: name one, for answers as --columns rows={[*lists, 'PATH'][0]}"
+        fault = f"lists of rows: {', '.join(lists)}" if lists else f"no list of rows: found {found}"
+        problem = f"{fault}: name one, for answers as --columns rows={[*lists, 'PATH'][0]}"
     if isinstance(rows, list):
         return [JsonRow(whole.file, row, key=f"[{index}]") for index, row in enumerate(rows)]
     problems.append(whole.report(problem))
@@ -1251,7 +1247,7 @@ def list_members(whole: JsonRow, path: str, problems: Problems) -> list[JsonRow]
 def find_member(value: Any, path: str) -> Any:
     """Return what is at a path of names, in any case, and positions, or None.
 
-    A member whose name is the whole path counts first: "a.b" before "b" in "a".
+    A member with the whole path as its name counts first: "a.b" before "b" in "a".
     """
     first, _, rest = path.partition(".")
     if isinstance(value, list):
@@ -1288,10 +1284,10 @@ def choose_columns(
     *,
     needs_gold: bool = True,
 ) -> dict[str, str]:
-    """Return the column of each field, the same for all rows: what `columns` says, or the one of its name.
+    """Return the column of each field: what `columns` says, or the one of its name.
 
-    A column `answer` has the system's answers beside a gold answer, and gold answers beside a system's one;
-    alone it has gold answers if these are needed.
+    A column `answer` has the system's answers beside a gold one, and gold answers beside the system's; alone
+    it has gold answers if these are needed.
     """
     given = {field: path for field, path in columns.items() if field != "rows"}
     check_columns(rows, given, problems)
@@ -1315,7 +1311,7 @@ def choose_columns(
 
 
 def name_fields(kind: type[Record], row: Fields, columns: Columns) -> Fields:
-    """Return what is filled of a row by the names of fields, and what has none of their names as `extra`."""
+    """Return the filled cells of a row by field, and those of no field as `extra`."""
     fields: Fields = {}
     if "extra" in kind.__struct_encode_fields__:
         known = index_names(kind)
@@ -1339,7 +1335,7 @@ def parse_items(rows: Iterable[JsonRow], problems: Problems) -> list[Item]:
 
 
 def read_csv_rows(file: FileData, problems: Problems) -> list[JsonRow]:
-    """Return each row as an object of its cells by lower-case column name. A blank cell is empty."""
+    """Return each row as an object of its cells by lower-case column name."""
     text = file.text
     first_line, _, rest = text.partition("\n")
     if re.fullmatch(r"sep=.?\s*", first_line, re.IGNORECASE):  # for spreadsheets
@@ -1376,7 +1372,7 @@ def is_inside(folder: str | Path, path: str | Path) -> bool:
 
 
 def read_document(doc_id: str, problems: Problems, root: str = "") -> tuple[Document, str]:
-    """Return (a document of the corpus, its SHA-256). What is outside the corpus is never opened."""
+    """Return (document, its SHA-256). What is outside the corpus is never opened."""
     corpus = os.path.join(root, CORPUS_DIR)
     forms = dict.fromkeys([doc_id, unicodedata.normalize("NFD", doc_id)])
     for suffix, name in itertools.product(DOCUMENT_SUFFIXES, forms):
@@ -1388,7 +1384,7 @@ def read_document(doc_id: str, problems: Problems, root: str = "") -> tuple[Docu
 
 
 def read_document_file(path: str, problems: Problems) -> tuple[Document, str]:
-    """Read a document. A .txt file may hold any text, so nothing in it is a problem."""
+    """Read a document. Nothing in a .txt file is a problem."""
     file = read_file(path, problems)
     is_text_file = path.endswith(".txt")
     if is_text_file and file.data is not None and not file.data.lstrip().startswith(b"{"):
@@ -1401,7 +1397,7 @@ def read_document_file(path: str, problems: Problems) -> tuple[Document, str]:
 
 
 def read_corpus(pattern: str, problems: Problems) -> dict[str, Document]:
-    """Read the documents whose ID or path matches a pattern; it is a problem if there is none."""
+    """Read the documents whose ID or path matches a pattern; none is a problem."""
     documents: dict[str, Document] = {}
     for path in find_documents():
         doc_id = unicodedata.normalize("NFC", path.relative_to(CORPUS_DIR).with_suffix("").as_posix())
@@ -1422,7 +1418,7 @@ def find_documents() -> list[Path]:
 
 
 class OutputFile(NamedTuple):
-    """A file to write. `render` is called when it is written, to have few contents in memory at a time."""
+    """A file to write. `render` is called when it is written, to save memory."""
 
     path: str
     render: Callable[[], str | bytes | Iterable[bytes]]
@@ -1430,7 +1426,7 @@ class OutputFile(NamedTuple):
 
 
 def write_file(path: str, content: str | bytes | Iterable[bytes]) -> None:
-    """Write a whole file or nothing: readers see the old one until then. Raises OSError with this path."""
+    """Write a whole file or nothing. Raises OSError with this path."""
     if isinstance(content, str):
         content = content.encode("utf-8", "backslashreplace")  # a lone surrogate as its JSON escape
     target = Path(path)
@@ -1470,7 +1466,7 @@ def encode_json(value: Any) -> bytes:
 
 
 def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
-    """Encode a results file: objects are indented, and each row of a list of records has a line."""
+    """Encode a results file: objects are indented, and each row of a list has a line."""
     inner = indent + b"  "
     if isinstance(value, msgspec.Struct):
         value = msgspec.to_builtins(value)
@@ -1496,9 +1492,8 @@ def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
 
 # ------------------------------------------------------------------ 5. Metrics
 
-# In: plain values, such as IDs and texts. Out: scores of one answer, from 0 to 1. Nothing here knows of
-# files, systems or judges. A string in place of several IDs is a TypeError. Read first: recall_at_k,
-# citation_scores, evidence_score, exact_match.
+# In: plain values, such as IDs and texts. Out: scores of one answer, from 0 to 1. A string for several IDs is
+# a TypeError. Read first: recall_at_k, citation_scores, evidence_score, exact_match.
 
 
 def recall_at_k(retrieved_ids: Sequence[str], gold_ids: Collection[str], k: int) -> float:
@@ -1519,7 +1514,7 @@ def recall_at_k(retrieved_ids: Sequence[str], gold_ids: Collection[str], k: int)
 
 
 def collect_ids(ids: Iterable[H]) -> set[H]:
-    """Return the distinct IDs. A string is a TypeError: its letters would be taken for IDs."""
+    """Return the distinct IDs. Raises TypeError for a string, whose letters would be IDs."""
     if isinstance(ids, str):
         raise TypeError(f"expected a list of IDs, got the string {ids!r}")
     return set(ids)
@@ -1589,7 +1584,7 @@ def evidence_score(
 
 
 def choose_evidence_method(gold_ids: Iterable[str], sentences: Mapping[str, str] | None) -> str:
-    """Return "words", or "ids" if the words of a gold sentence are not known."""
+    """Return "words", or "ids" if those of a gold sentence are not known."""
     gold = set(gold_ids)
     if sentences is None or not gold.issubset(sentences):
         return "ids"
@@ -1610,7 +1605,7 @@ def find_nearest_level(score: float) -> int:
 # -- Free answers
 
 FORMULA_SIGNS = str.maketrans({"∧": "&&", "\u2228": "||", "¬": "!", "→": "->", "↔": "<->"})
-# Expressions about a character begin with it, and look back over it: so they are found fast.
+# Expressions about a character begin with it, and look back over it, which is fast.
 AFTER_NUMBER_SIGN = r"(?<=\d[./:])(?=\d)|(?<![\w)]-)(?<=-)(?=\d)"  # as `fold_numbers` writes numbers
 PUNCTUATION = re.compile(rf"[{re.escape(string.punctuation)}](?!{AFTER_NUMBER_SIGN})")
 WITHIN_WORDS = re.compile(r"['.](?<=\w.)(?=\w)(?!(?<=\d\.)(?=\d))")  # "don't", "U.S.A", but not "3.5"
@@ -1668,7 +1663,7 @@ def normalize_text(text: str) -> str:
 
 
 def fold_signs(text: str) -> str:
-    """Return text without what nobody sees, its letters composed, and typographic signs as those of ASCII."""
+    """Return text without hidden characters, its letters composed, and typographic signs as in ASCII."""
     visible = remove_invisible(" ".join(text.split()))  # some line ends are hidden characters, too
     return visible if visible.isascii() else "".join(map(fold_sign, unicodedata.normalize("NFC", visible)))
 
@@ -1748,7 +1743,7 @@ def contains_keyword(keywords: Iterable[str], predicted: str) -> bool:
 
 
 def drop_punctuation(text: str) -> str:
-    """Return text in lower case with a space for punctuation, and none for that within "e.g" and "don't"."""
+    """Return text in lower case with a space for punctuation, but that within "e.g" and "don't"."""
     text = fold_signs(text).lower()
     words = PUNCTUATION.sub(" ", fold_numbers(WITHIN_WORDS.sub("", text))).split()
     return " ".join(words or text.split())
@@ -1763,20 +1758,19 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
 
     Words are compared in lower case, without stop words and, outside ASCII, single characters.
     """
-    found = []
+    content = []
     for text in (answer, "\n".join(context)):
         words = set(re.findall(r"\w+", text.lower())) - STOP_WORDS
-        found.append({word for word in words if len(word) > 1 or word.isascii()})
-    said, known = found
-    return len(said & known) / len(said) if known and said else None
+        content.append({word for word in words if len(word) > 1 or word.isascii()})
+    return divide(len(content[0] & content[1]), len(content[0])) if content[1] else None
 
 
 # ------------------------------------------------------------------ 6. Statistics
 
 # In: samples of scores. Out: intervals, p-values, coefficients. Questions about one document succeed or fail
-# together, so documents (clusters) are resampled, not questions. All random bytes come from SHAKE-128, so
-# that every version of Python and numpy has the same resamples. Lengths that differ are a ValueError. Read
-# first: Sample, compute_mean_interval, compute_difference_interval, compute_p_values.
+# together, so documents (clusters) are resampled. Random bytes come from SHAKE-128, the same in all versions
+# of Python and numpy. Lengths that differ are a ValueError. Read first: Sample, compute_mean_interval,
+# compute_difference_interval, compute_p_values.
 
 Array: TypeAlias = npt.NDArray[Any]
 Clusters: TypeAlias = Sequence[Hashable] | Array | None  # of each item; None: one item per cluster
@@ -1788,7 +1782,7 @@ class Interval(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The values of some items, and the number of each item's cluster: all that a statistic needs to know."""
+    """The values of some items, and the number of each item's cluster."""
 
     values: Array
     clusters: Array
@@ -1805,22 +1799,22 @@ class Sample(NamedTuple):
         return self._replace(values=self.values * factor)
 
     def select(self, rows: Array | slice) -> Sample:
-        """Return the items at some positions, or those for which `rows` is true."""
+        """Return the items at these rows, or those for which `rows` is true."""
         return Sample(self.values[rows], self.clusters[rows])
 
     def replace_values(self, values: Array) -> Sample:
-        """Return other values of the same items, without the items that have none (NaN)."""
+        """Return other values of the same items, without those that are NaN."""
         return self._replace(values=values).select(~np.isnan(values))
 
     def sum_clusters(self) -> Array:
-        """Return the sum and the size of each cluster that has items, in the order of their numbers."""
+        """Return the sum and the size of each cluster that has items."""
         sizes = np.bincount(self.clusters)
         sums = np.bincount(self.clusters, self.values)
         return np.stack([sums, sizes], axis=1)[sizes > 0]
 
 
 def make_sample(values: Sequence[float] | Array, clusters: Clusters = None) -> Sample:
-    """Return the sample of the items with a value (no NaN). Raises ValueError if the lengths differ."""
+    """Return the sample of the items with a value (no NaN)."""
     numbers = number_clusters(range(len(values)) if clusters is None else clusters)
     if len(numbers) != len(values):
         raise ValueError("values and clusters differ in length")
@@ -1829,7 +1823,7 @@ def make_sample(values: Sequence[float] | Array, clusters: Clusters = None) -> S
 
 
 def number_clusters(clusters: Sequence[Hashable] | Array) -> Array:
-    """Return the number of each item's cluster, whatever the order of the items: clusters are sorted."""
+    """Return the number of each item's cluster; the order of the items does not matter."""
     distinct = set(clusters)
     try:
         ordered = sorted(distinct)
@@ -1873,11 +1867,10 @@ def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Inte
     alike = float((sizes**2).sum()) / n  # the design effect if the values of a cluster are equal
     spread = min((squares + unseen) / (n * mean * (1 - mean) + unseen), 1)
     effect = min(max((between + UNSEEN_BETWEEN * alike) / (squares + UNSEEN_BETWEEN), 1), alike)
-    z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-    added = spread * effect * z**2 / 2
+    added = spread * effect * NORMAL_QUANTILE**2 / 2
     center = (n * mean + added) / (n + 2 * added)
     variance = between + added * effect * (center**2 + (1 - center) ** 2)
-    margin = compute_t_quantile((1 + CONFIDENCE) / 2, g - 1) * math.sqrt(variance) / (n + 2 * added)
+    margin = compute_t_quantile(g - 1) * math.sqrt(variance) / (n + 2 * added)
     low = lowest + max(center - margin, 0.0) * width
     return round_interval(low, lowest + min(center + margin, 1.0) * width)
 
@@ -1901,7 +1894,7 @@ def compute_difference_interval(sample: Sample, largest: float) -> Interval | No
     g = len(sums)
     center = sums.sum() / sizes.sum()
     variance = g / (g - 1) * float(((sums - center * sizes) ** 2).sum())
-    margin = compute_t_quantile((1 + CONFIDENCE) / 2, g - 1) * math.sqrt(variance) / sizes.sum()
+    margin = compute_t_quantile(g - 1) * math.sqrt(variance) / sizes.sum()
     return round_interval(max(center - margin, -largest), min(center + margin, largest))
 
 
@@ -1912,16 +1905,16 @@ def bootstrap_statistic(
 
     `sums` are over the items of each cluster, shape (n_clusters, n_sums). `compute` maps the sums of many
     resamples, shape (n, n_sums), to their statistics, NaN for a resample that has none; without it these are
-    means, from the sums of values and the numbers of items. The percentiles are widened for few clusters:
+    means, of the sums of values and the numbers of items. The percentiles are widened for few clusters:
     tail = Phi(-sqrt(n / (n - 1)) t), with Student's t of n - 1 degrees of freedom (Hesterberg 2015). There is
-    no interval for fewer than MIN_CLUSTERS clusters, and if most resamples have none. If nearly all clusters
-    are alike it is too narrow: see compute_mean_interval.
+    no interval for fewer than MIN_CLUSTERS, and if most resamples have none. If nearly all clusters are alike
+    it is too narrow: see compute_mean_interval.
     """
     if len(sums) < MIN_CLUSTERS:
         return None
     n_clusters = min(len(sums), MAX_CLUSTERS)  # more are summed in groups
     grouped = np.stack([sums[row::MAX_CLUSTERS].sum(axis=0) for row in range(n_clusters)])
-    t = compute_t_quantile((1 + CONFIDENCE) / 2, n_clusters - 1)
+    t = compute_t_quantile(n_clusters - 1)
     tail = statistics.NormalDist().cdf(-math.sqrt(n_clusters / (n_clusters - 1)) * t)
     resampled = np.sort(compute(resample_clusters(n_clusters) @ grouped))
     known = resampled[~np.isnan(resampled)]
@@ -1943,18 +1936,17 @@ def resample_clusters(n_clusters: int) -> Array:
 
 
 def round_interval(low: float, high: float) -> Interval:
-    """Drop the last digits, which depend on the order in which a processor sums, and the sign of zero."""
+    """Drop the sign of zero, and the last digits, which depend on the order of a sum."""
     return Interval(round(float(low), 12) + 0.0, round(float(high), 12) + 0.0)
 
 
-@lru_cache(maxsize=1_000)
-def compute_t_quantile(p: float, df: float) -> float:
-    """Return the p-quantile of Student's t distribution with `df` degrees of freedom, 0 < p < 1.
+def compute_t_quantile(df: float) -> float:
+    """Return the quantile for an interval of Student's t distribution with `df` degrees of freedom.
 
-    Cornish-Fisher expansion of the normal quantile (Abramowitz & Stegun 1964, 26.7.5). For p from 0.025 to
-    0.975 the relative error is below 4e-4 from 4 degrees of freedom on, and below 2e-6 from 12 on.
+    Cornish-Fisher expansion of the normal quantile (Abramowitz & Stegun 1964, 26.7.5). The relative error is
+    below 4e-4 from 4 degrees of freedom on, and below 2e-6 from 12 on.
     """
-    x = statistics.NormalDist().inv_cdf(p)
+    x = NORMAL_QUANTILE
     terms = (
         (x**3 + x) / 4,
         (5 * x**5 + 16 * x**3 + 3 * x) / 96,
@@ -2019,7 +2011,7 @@ def compute_p_values(
 
 @lru_cache(maxsize=2)
 def draw_flips(n_clusters: int) -> Array:
-    """Return sign flips of clusters as rows of packed bits: all of them, or of many clusters random ones."""
+    """Return sign flips of clusters as rows of packed bits: all, or of many clusters random ones."""
     if n_clusters < RESAMPLES.bit_length():
         return np.arange(2**n_clusters, dtype="<u4").view(np.uint8).reshape(-1, 4)
     width = -(-n_clusters // 8)
@@ -2038,8 +2030,8 @@ def compute_correlation(x: Array, y: Array) -> float | None:
 
 # -- Agreement of raters
 
-# Every coefficient is 1 - observed / expected disagreement, computed from a table of how often one rater gave
-# a value (row) where another gave a value (column).
+# Every coefficient is 1 - observed / expected disagreement, from a table of how often one rater gave a value
+# (row) where another gave a value (column).
 
 
 def count_pairs(
@@ -2047,18 +2039,18 @@ def count_pairs(
 ) -> tuple[Array, Sequence[Any]]:
     """Count the pairs of values that two raters gave to an item; return the counts and the values.
 
-    A row has the ratings of an item, None for a missing one. Without clusters, or of too many values for an
-    interval, all items are in one. The counts are a table of n_values^2 in each cluster's row: of the first
-    rater's value and the other's, or of each pair in both orders. Values ascend if they have an order.
+    A row has the ratings of an item, None for a missing one. A cluster's counts are a table in a row: of the
+    first rater's value and the other's, or of each pair in both orders. Without clusters, or of too many
+    values for an interval, all items are in one. Values ascend if they have an order.
     """
     values = [value for value in dict.fromkeys(flatten(rows)) if value is not None]
     with suppress(TypeError):
         values.sort()
     size = len(values)
     indices = {value: index for index, value in enumerate(values)}
+    indices[None] = -1
     n_raters = len(rows[0]) if rows else 0
-    codes = np.array([[indices.get(value, -1) for value in row] for row in rows], np.intp)
-    codes = codes.reshape(len(rows), n_raters)
+    codes = np.array([indices[value] for value in flatten(rows)], np.intp).reshape(len(rows), n_raters)
     is_clustered = clusters and size <= MAX_INTERVAL_VALUES
     numbers = number_clusters(clusters if is_clustered else [""] * len(rows)) % MAX_CLUSTERS
     is_known = codes >= 0
@@ -2074,10 +2066,9 @@ def count_pairs(
 
 
 def compute_coefficients(tables: Array, values: Sequence[Any], level: str, correction: int = 0) -> Array:
-    """Return 1 - observed / expected disagreement of each table; NaN if none is expected.
+    """Return the coefficient of each table, shape (n, n_values^2); NaN if no disagreement is expected.
 
-    Tables have the shape (n, n_values^2). Values ascend, unless the level is "nominal". Alpha has the
-    correction 1, for the size of the sample.
+    Values ascend, unless the level is "nominal". Alpha has the correction 1, for the size of the sample.
     """
     size = len(values)
     tables = tables.reshape(len(tables), size, size)
@@ -2089,7 +2080,7 @@ def compute_coefficients(tables: Array, values: Sequence[Any], level: str, corre
     else:
         scale = np.array([values if power else range(size)], np.float64)
     gaps = scale[:, :, np.newaxis] - scale[:, np.newaxis, :]
-    distances = np.where(gaps == 0, 0.0, abs(gaps) ** power)
+    distances = np.where(gaps == 0, 0.0, gaps**power)
     observed = (tables * distances).sum(axis=(1, 2))
     expected = (rows[:, :, np.newaxis] * columns[:, np.newaxis, :] * distances).sum(axis=(1, 2))
     total = rows.sum(axis=1) - correction
@@ -2099,12 +2090,12 @@ def compute_coefficients(tables: Array, values: Sequence[Any], level: str, corre
 
 # ------------------------------------------------------------------ 7. Score table
 
-# In: the scores of items. Out: means, and comparisons of systems. Every command fills one Table: a row per
-# item, and for each system a column per measure. Read first: Measure, Scores, Table; compare_systems.
+# In: the scores of items. Out: means, and comparisons of systems. Each command fills one Table: a row per
+# item, and for each system a column per measure. Read first: Measure, Scores, Table, compare_systems.
 
 
 class State(Enum):
-    """The state of a score, a comparison or a grade. Decisions rest on it; people read its value."""
+    """The state of a score, a comparison or a grade; people read its value."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -2123,7 +2114,7 @@ LACKING = (State.NOT_SUBMITTED, State.PARTLY_SUBMITTED)
 
 
 class Measure(NamedTuple):
-    """A score that items have and whose mean is reported. Used by all reports."""
+    """A score of items whose mean is reported."""
 
     name: str
     title: str
@@ -2133,7 +2124,7 @@ class Measure(NamedTuple):
     highest: float = 1
     direction: int = 1  # -1 if lower is better, as of latency: it depends on the machine, and is not compared
     unit: str = ""
-    key: str = ""  # the mean's in the results file, if it differs from `name`
+    key: str = ""  # of the mean in results, if it is not `name`
 
     @property
     def mean_key(self) -> str:
@@ -2141,23 +2132,23 @@ class Measure(NamedTuple):
 
     @property
     def axis(self) -> Interval | None:
-        """The lowest and the highest possible mean, in its unit; None if there is no such bound."""
-        is_bounded = math.isfinite(self.lowest) and math.isfinite(self.highest)
-        return Interval(self.scale * self.lowest, self.scale * self.highest) if is_bounded else None
+        """The lowest and the highest possible mean, in its unit; None if one is infinite."""
+        ends = Interval(self.scale * self.lowest, self.scale * self.highest)
+        return ends if all(map(math.isfinite, ends)) else None
 
 
-ItemKey: TypeAlias = tuple[Hashable, ...]  # changes with all of the gold set that an item's scores rest on
+ItemKey: TypeAlias = tuple[Hashable, ...]  # changes with all gold that an item's scores rest on
 
 
 class Origin(NamedTuple):
-    """Who gave the scores of a measure. Those by another model or prompt are not comparable."""
+    """Who gave the scores of a measure. Scores of different origins are not comparable."""
 
     model: str  # "" for people
     prompt_hash: str
     repeats: int = 1  # whose mean the scores are
 
     def describe(self, title: str) -> str:
-        """Return the line to quote with a figure: two figures with the same line may be compared."""
+        """Return the line to quote with a figure: equal lines may be compared."""
         judge = f"judge:{self.model or 'people'}|repeats:{self.repeats}"
         return f"{title}|{judge}|prompt:{self.prompt_hash[:8]}|v:{VERSION}"
 
@@ -2175,15 +2166,15 @@ class Scores(msgspec.Struct):
 
 
 class Table(msgspec.Struct):
-    """The scores of all systems for the same items, and a sample of these whose values are not used."""
+    """The scores of all systems for the same items."""
 
-    items: Sample
+    items: Sample  # whose values are not used
     systems: dict[str, Scores] = {}
-    item_keys: Sequence[ItemKey] = ()  # if the items are compared with those of an earlier run
+    item_keys: Sequence[ItemKey] = ()  # to compare the items with those of an earlier run
 
 
 class Mean(NamedTuple):
-    """The mean of a measure over the `n` items that have it, in its unit; or a coefficient of `n` items."""
+    """The mean of a measure over the `n` items that have it; or a coefficient of `n` items."""
 
     value: float | None
     interval: Interval | None
@@ -2209,7 +2200,7 @@ Means: TypeAlias = Mapping[str, Mean]  # by measure
 def compute_means(
     table: Table, system: str, measures: Iterable[Measure], rows: Array | slice = slice(None)
 ) -> dict[str, Mean]:
-    """Return the mean of each measure that the system has, over some rows of the table or over all."""
+    """Return the mean of each measure that the system has, over some rows of the table."""
     scores = table.systems[system]
     items = table.items.select(rows)
     means = {}
@@ -2232,7 +2223,7 @@ def compute_mean(sample: Sample, measure: Measure) -> Mean:
 
 
 def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
-    """Return the rank of each system, best first. Equal ones share a rank; one without a value has none."""
+    """Return the ranks of systems, best first. Equal ones share a rank; one without a value has none."""
     known = {name: value for name, value in values.items() if value is not None}
     ranks: dict[str, int | None] = {}
     for name in sorted(known, key=lambda name: (-known[name], name)):
@@ -2244,7 +2235,7 @@ def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
 
 
 class Pair(NamedTuple):
-    """Two systems that are compared on one measure, with their scores of the same items."""
+    """Two systems to compare on one measure, with their scores of the same items."""
 
     system: str
     other: str
@@ -2260,7 +2251,7 @@ class Pair(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A paired comparison of `system` with `other` on one measure, over the `n` items that both have."""
+    """A paired comparison of two systems on one measure, over the `n` items that both have."""
 
     system: str
     other: str
@@ -2300,7 +2291,7 @@ class Difference(NamedTuple):
 
 
 def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Difference]:
-    """Compare every pair of systems on every score: the earlier system minus the later one."""
+    """Compare all pairs of systems on all scores: the earlier minus the later system."""
     differences = []
     for measure in measures:
         systems = {name: scores for name, scores in table.systems.items() if measure.name in scores.values}
@@ -2321,12 +2312,12 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
             reason = f"not submitted by {', '.join(lacking)}" if lacking else ""
             pairs.append(Pair(system, other, measure, items, named[system], named[other], obstacle, reason))
         compared = test_pairs(pairs, is_one_sided=False)
-        differences += [row for row in compared if row.state is not State.NOT_COMPARABLE]
+        differences += [pair for pair in compared if pair.state is not State.NOT_COMPARABLE]
     return differences
 
 
 def test_pairs(pairs: Sequence[Pair], *, is_one_sided: bool) -> list[Difference]:
-    """Measure all differences, and test them together: whether there is one, or only whether it is a drop."""
+    """Measure the differences, and test them together; one-sided, only for drops."""
     gaps_tested = (pair.subtract() for pair in pairs if not pair.obstacle)
     tested = compute_p_values(gaps_tested, is_one_sided=is_one_sided, is_stepwise=not is_one_sided)
     p_values = zip(*(column.tolist() for column in tested), strict=True)
@@ -2354,13 +2345,13 @@ def test_pairs(pairs: Sequence[Pair], *, is_one_sided: bool) -> list[Difference]
 
 
 def list_differences(differences: Iterable[Difference], system: str) -> list[Block]:
-    """Return a system's differences with others as the results file has them, as seen from the system."""
-    rows = []
-    for row in differences:
-        if row.difference is not None and system in (row.system, row.other):
-            seen = row if system == row.system else row.mirror()
-            rows.append({"with": seen.other, **seen.build_block()})
-    return rows
+    """Return a system's differences with others for its results, as seen from the system."""
+    blocks = []
+    for difference in differences:
+        if difference.difference is not None and system in (difference.system, difference.other):
+            seen = difference if system == difference.system else difference.mirror()
+            blocks.append({"with": seen.other, **seen.build_block()})
+    return blocks
 
 
 # ------------------------------------------------------------------ 8. Prompts and criteria
@@ -2384,21 +2375,20 @@ Schema: TypeAlias = Mapping[str, object]
 
 
 class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cached properties
-    """The texts of a request, and how its reply is read: a score of `choices`, or a `reply_type`.
+    """The texts of a request, and how its reply is read: by `choices` of scores, or a `reply_type`.
 
-    A reply has the scores `score_field` and `parts`, in its `group` if there is one, and then a reason for
-    each. Without a `score_field` the overall score is the sum of the parts.
+    A reply has the scores `score_field` and `parts`, or a `group` of them and as many reasons. Without a
+    `score_field` the overall score is the sum of the parts.
     """
 
     instructions: str
     reply_form: str
-    short_reply_form: str = ""  # for a second attempt, if it is not the same without hints on the texts
+    short_reply_form: str = ""  # for a second attempt; by default the same without "at most ..."
     before: str = ""
     data: tuple[str, ...] = ("question", "gold", "answer")  # names of the delimited texts, in order
     after: str = ""
     more_tokens: int = 0  # that a reply takes beyond one score and its reason
     choices: Mapping[Any, float] = LEVEL_SCORES  # value in a reply -> score
-    expected: str = LEVEL_WORDS
     score_field: str = "score"
     reason_field: str = "rationale"
     parts: tuple[str, ...] = ()
@@ -2421,6 +2411,11 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
         return f"That was not a usable reply: {{complaint}}. Reply only with JSON: {form}"
 
     @property
+    def expected(self) -> str:
+        *others, last = map(str, self.choices)
+        return LEVEL_WORDS if self.choices is LEVEL_SCORES else f"{', '.join(others)} or {last}"
+
+    @property
     def score_names(self) -> tuple[str, ...]:
         return (*self.parts, self.score_field) if self.score_field else self.parts
 
@@ -2428,7 +2423,7 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
         return scores[self.score_field] if self.score_field else sum(scores.values())
 
     def find_score(self, value: object) -> float | None:
-        """Return the score of a choice, which a judge or a person may also write as a number or a text."""
+        """Return the score of a choice, which may also be written as a number or a text."""
         if isinstance(value, bool):
             value = "yes" if value else "no"
         text = (format_plain(value) or "").strip().casefold().replace(",", ".")
@@ -2475,7 +2470,6 @@ You decide whether an answer is correct. It is if it says what the reference say
 all that the question asks for and nothing that contradicts the reference. """,
         '{"reasoning": "at most 40 words", "correct": "yes" or "no"}',
         choices={"yes": 1, "no": 0},
-        expected="yes or no",
         score_field="correct",
         reason_field="reasoning",
     ),
@@ -2488,7 +2482,6 @@ words. """,
         '{"reasoning": "at most 40 words", "score": 0.0, 0.2, 0.4, 0.6, 0.8 or 1.0}',
         '{"reasoning": "...", "score": 0.0 to 1.0}',
         choices={score: score for score in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)},
-        expected="0.0, 0.2, 0.4, 0.6, 0.8 or 1.0",
         reason_field="reasoning",
     ),
     "quality": Prompt(
@@ -2509,7 +2502,6 @@ nothing of it does, or they contradict it. Go by these sentences alone, not by w
         '{"rationale": "at most 40 words: what they support", "support": "full", "partial" or "none"}',
         data=("question", "sentences", "answer"),
         choices={"full": 1, "partial": 0.5, "none": 0},
-        expected="full, partial or none",
         score_field="support",
     ),
     "summary": Prompt(
@@ -2534,7 +2526,6 @@ without documents; 1: in part, or documents that hardly fit; 2: all of it.
         data=("question", "gold", "web", "answer"),
         more_tokens=500,
         choices={0: 0, 1: 1, 2: 2},
-        expected="0, 1 or 2",
         score_field="",
         reason_field="explanations",
         parts=tuple(SUMMARY_CRITERIA),
@@ -2583,7 +2574,6 @@ You decide whether an answer meets a criterion, and judge nothing else. """,
         before="Criterion: {description}\n\n",
         data=("question", "answer"),
         choices={"yes": 1, "no": 0},
-        expected="yes or no",
         score_field="decision",
     ),
     "scale": Prompt(
@@ -2603,7 +2593,7 @@ MORE_INSTRUCTIONS = {
 
 
 def build_prompts() -> dict[str, Prompt]:
-    """Return the base prompts, and variants that show what their names end with: "verdict_context"."""
+    """Return the base prompts, and variants that also show what their names end with."""
     variants = [(base, ["context"]) for base in (*ANSWER_PROMPTS, "criterion", "scale")]
     for base in ("criterion", "scale"):
         variants += [(base, ["gold"]), (base, ["context", "gold"])]
@@ -2612,7 +2602,7 @@ def build_prompts() -> dict[str, Prompt]:
         prompt = BASE_PROMPTS[base]
         # An answer is to be faithful to the context if there is one.
         instructions = prompt.instructions.replace("that the reference", "that the context reference")
-        instructions += "".join(MORE_INSTRUCTIONS[text] for text in shown)
+        instructions += "".join(map(MORE_INSTRUCTIONS.__getitem__, shown))
         data = ("question", *shown, *prompt.data[1:])
         prompts["_".join([base, *shown])] = replace(prompt, instructions=instructions, data=data)
     return prompts
@@ -2624,8 +2614,8 @@ PROMPTS = build_prompts()
 def hash_prompt(name: str) -> str:
     """Return the SHA-256 of a prompt: scores by different prompts are not comparable."""
     prompt = PROMPTS[name]
-    parts = (prompt.system_message, prompt.user_template, prompt.retry_template, json.dumps(prompt.schema))
-    return hash_texts(parts)
+    templates = (prompt.system_message, prompt.user_template, prompt.retry_template)
+    return hash_texts([*templates, json.dumps(prompt.schema)])
 
 
 # -- Requests, calls and judgements
@@ -2705,6 +2695,8 @@ RequestId: TypeAlias = tuple[str, int, str]
 
 
 class Request(NamedTuple):
+    """What a model is asked about one item; `id` finds its outcome again."""
+
     system: str
     item_id: str
     position: int  # of the item in the system, from 0: IDs may repeat
@@ -2728,7 +2720,7 @@ Outcomes: TypeAlias = dict[RequestId, Outcome]
 
 
 def repeat_requests(requests: Iterable[Request], n_repeats: int) -> list[Request]:
-    """Return each request and its repeats. Further ones are sampled: at temperature 0 they are copies."""
+    """Return each request and its repeats, which are sampled: at temperature 0 they would be copies."""
     repeated = []
     for request in requests:
         repeated.append(request)
@@ -2739,15 +2731,15 @@ def repeat_requests(requests: Iterable[Request], n_repeats: int) -> list[Request
 
 def collect_outcomes(outcomes: Iterable[tuple[Request, Outcome]]) -> Outcomes:
     """Return the outcome of each answer by each criterion: a failure if one of its repeats is missing."""
-    found: dict[RequestId, list[Judgement]] = defaultdict(list)
+    repeats: dict[RequestId, list[Judgement]] = defaultdict(list)
     failures: Outcomes = {}
     for request, outcome in outcomes:
         if isinstance(outcome, Failure):
             failures.setdefault(request.id, outcome)
         else:
-            found[request.id].append(outcome)
+            repeats[request.id].append(outcome)
     means: Outcomes = {}
-    for request_id, judgements in found.items():
+    for request_id, judgements in repeats.items():
         score = average([judgement.score for judgement in judgements])
         scores = {}
         for name in judgements[0].scores:
@@ -2770,13 +2762,12 @@ def build_body(model: str, request: Request) -> Body:
     filled = dict(request.texts)
     for name in prompt.data:
         filled[name] = escape_delimiters(filled[name]).strip()
-    marker = hash_texts(filled[name] for name in prompt.data)[:8]  # whoever writes one text cannot know it
-    content = prompt.user_template.format(marker=marker, **filled)
+    marker = hash_texts(filled[name] for name in prompt.data)[:8]  # the writer of one text cannot know it
     body = {
         "model": model,
         "messages": [
             {"role": "system", "content": prompt.system_message},
-            {"role": "user", "content": content},
+            {"role": "user", "content": prompt.user_template.format(marker=marker, **filled)},
         ],
         "temperature": request.temperature,
         "seed": 20240229 + request.repeat,  # Groq takes it as best effort
@@ -2800,13 +2791,15 @@ def build_schema_format(prompt: Prompt) -> Schema:
     return {"type": "json_schema", "json_schema": schema}
 
 
-def build_complaint(prompt: Prompt, invalid_reply: str, reason: str) -> list[dict[str, str]]:
-    beginning = remove_invisible(invalid_reply)[:500] or "(nothing)"
-    complaint = prompt.retry_template.format(complaint=remove_invisible(reason))
+def build_complaint(prompt: Prompt, reply: Reply, reason: InvalidReply) -> list[dict[str, str]]:
+    beginning = remove_invisible(reply.content)[:500] or "(nothing)"
+    complaint = prompt.retry_template.format(complaint=remove_invisible(str(reason)))
     return [{"role": "assistant", "content": beginning}, {"role": "user", "content": complaint}]
 
 
 class Call(NamedTuple):
+    """A request to a certain model. Its reply is in the journal under `key`."""
+
     request: Request
     model: str
     key: str  # in the journal
@@ -2846,6 +2839,8 @@ class Call(NamedTuple):
 
 
 class Task(NamedTuple):
+    """What a judge is to decide: a prompt, and the texts that it shows."""
+
     prompt: str
     texts: Mapping[str, str]
 
@@ -2865,9 +2860,9 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
     is_scaled: bool = False  # whether the measure has another scale than the judge's scores
     block: str = ""  # of a split's results file
-    # Returns what rows of results say of an answer beside the judgement.
+    # Returns further fields of an answer's row in the results.
     describe_more: Callable[[Any], Block] = lambda _answer: {}
-    # Returns what there is to judge about an answer; None if nothing is, and it counts nowhere.
+    # Returns what there is to judge about an answer; None if nothing: it gets no score.
     prepare: Callable[[Any], TaskOrOutcome | None] = lambda _answer: None
     # Returns the scores that rest on an answer's score by this criterion.
     derive: Callable[[Any, float], dict[str, float]] = lambda _answer, _score: {}
@@ -2888,22 +2883,22 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
             scores = dict.fromkeys(self.measure_names, 0)
         elif isinstance(outcome, Judgement):
             scores = {**outcome.scores, **scores}
-        known = {name: scores[name] for name in self.measure_names if name in scores}
+        scores = {name: scores[name] for name in self.measure_names if name in scores}
         if not self.is_scaled:
-            return known
+            return scores
         prompt = PROMPTS[self.prompt]
         top = prompt.total(dict.fromkeys(prompt.score_names, max(prompt.choices.values())))
-        return {name: score / (top / self.measure.highest) for name, score in known.items()}
+        return {name: score / (top / self.measure.highest) for name, score in scores.items()}
 
     def format_score(self, score: float) -> str:
-        """Return the judge's word for a score, or the score itself if it is a mean between two words."""
+        """Return the judge's word for a score, or the score if it is between two words."""
         for word, value in PROMPTS[self.prompt].choices.items():
             if value == score:
                 return str(word)
         return f"{score:.3g}"
 
     def parse_score(self, value: object) -> float:
-        """Return the score that a person has given, as a number or the judge's word. Raises ValueError."""
+        """Return a person's score, written as a number or the judge's word. Raises ValueError."""
         prompt = PROMPTS[self.prompt]
         score = prompt.find_score(value)
         if score is None:
@@ -2911,22 +2906,22 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         return score
 
     def describe(self, outcome: Outcome | Decision | None, remark: str = "") -> str:
-        """Return "4: the judge's reason", with a remark on its word; "" if there was nothing to judge."""
+        """Return "4: the reason", with a remark after the score; "" if nothing was judged."""
         if outcome is None:
             return ""
         if isinstance(outcome, Failure):
             return f"not judged: {outcome.reason}"
-        word = self.format_score(outcome.score)
+        score = self.format_score(outcome.score)
         if isinstance(outcome, Decision):
             judged = self.describe(outcome.judged)
-            return f"{word}{remark}, overridden: {outcome.reason} (The judge: {judged})"
+            return f"{score}{remark}, overridden: {outcome.reason} (The judge: {judged})"
         if len(outcome.repeats) > 1:
-            word += f" ({', '.join(self.format_score(repeat.score) for repeat in outcome.repeats)})"
-        return f"{word}{remark}: {outcome.rationale}"
+            score += f" ({', '.join(self.format_score(repeat.score) for repeat in outcome.repeats)})"
+        return f"{score}{remark}: {outcome.rationale}"
 
 
 def build_own_criterion(own: OwnCriterion, *, is_of_split: bool) -> Criterion:
-    """Return a criterion of the user's own. It shows what an item has of a context and a gold answer."""
+    """Return a criterion of the user's own. It shows an item's context and gold answer if there are any."""
     base = "scale" if own.levels else "criterion"
 
     def prepare(answer: Any) -> TaskOrOutcome:
@@ -2939,7 +2934,7 @@ def build_own_criterion(own: OwnCriterion, *, is_of_split: bool) -> Criterion:
 
     measure = Measure(own.name, own.name)
     if is_of_split:
-        measure = Measure(f"{own.name}_score", own.name, key=f"avg_{own.name}")
+        measure = measure._replace(name=f"{own.name}_score", key=f"avg_{own.name}")
     if own.levels:
         measure = measure._replace(digits=2, lowest=1, highest=TOP_SCORE)
     return Criterion(
@@ -2963,7 +2958,7 @@ def read_own_criteria(
 ) -> list[OwnCriterion]:
     """Read criteria of the user's own. It is a problem if a name repeats or is one of those `taken`."""
     criteria = []
-    known = {fold_text(name) for name in taken}
+    names = set(map(fold_text, taken))
     for value in values:
         name, equals, description = value.partition("=") if isinstance(value, str) else ("", "", "")
         if equals:
@@ -2978,21 +2973,21 @@ def read_own_criteria(
             own = parse_row(OwnCriterion, row, problems)
             if own is None:
                 continue
-            if fold_text(own.name) in known:
+            if fold_text(own.name) in names:
                 problems.append(row.report(f"the name is taken: {own.name}"))
-            known.add(fold_text(own.name))
+            names.add(fold_text(own.name))
             criteria.append(own)
     return criteria
 
 
 # -- Untrusted texts
 DELIMITER = r"(?i)\[[^\n\[]{0,200}?\b(?:question|reference|answer|end)\s*\]"
-ROUND_BRACKETS = str.maketrans("[]", "()")
 
 
 def escape_delimiters(text: str) -> str:
     """Remove invisible characters, and put round brackets around what imitates a delimiter line."""
-    return re.sub(DELIMITER, lambda match: match[0].translate(ROUND_BRACKETS), remove_invisible(text))
+    visible = remove_invisible(text)
+    return re.sub(DELIMITER, lambda match: match[0].replace("[", "(").replace("]", ")"), visible)
 
 
 # -- Reading replies
@@ -3009,36 +3004,36 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     content: str = msgspec.field(name="reply", default="")
     model: str = ""
     requested: str = ""  # the model's name in the request, if the service has another one
-    endpoint: str = ""  # the service that it came from; version 2 did not keep that
+    endpoint: str = ""  # of the service; version 2 did not keep it
     fingerprint: str = ""
     usage: Any = NO_USAGE
     latency_ms: Amount = None
     cut_off: bool = False  # at the most tokens that it may have
     refused: str = ""  # why it is no full reply: the model refuses, or a filter ended it
-    left_out: list[str] = []  # the parameters that the service did not take
+    left_out: list[str] = []  # parameters that the service did not take
     question_id: Any = None
     repeat: Any = None
     time: Any = None
 
     def __post_init__(self) -> None:
-        try:  # counts of a service or a journal may be impossible ones
+        try:
             self.usage = msgspec.convert(self.usage, Usage)
-        except msgspec.ValidationError:
+        except msgspec.ValidationError:  # impossible counts, of a service or a journal
             self.usage = NO_USAGE
 
 
 def parse_reply(reply: Reply) -> tuple[object, str]:
     """Return the JSON value that a reply is, and its text. Raises InvalidReply: other scores are quotations.
 
-    After it there is nothing but a full stop or a fence, and before it closed thoughts, words that end in a
-    colon, and a fence, as far as there are any.
+    Nothing may follow it but a full stop or a fence, and nothing may come before it but closed thoughts,
+    words that end in a colon, and a fence.
     """
     content = reply.content.strip().strip("\ufeff")
     # A prompt may have begun the thoughts, and they may quote JSON and their own end: each end is tried.
     for start in (0, *[match.end() for match in re.finditer("</think>", content)]):
         text = re.sub(BEFORE_REPLY, "", content[start:])
         with suppress(ValueError, RecursionError):
-            _, stop = REPLY_DECODER.raw_decode(text)
+            _, stop = json.JSONDecoder(strict=False).raw_decode(text)
             if text[stop:].strip() in ("", ".", "```"):
                 return json.loads(text[:stop], object_pairs_hook=build_dict, strict=False), text[:stop]
     if reply.cut_off:
@@ -3048,7 +3043,7 @@ def parse_reply(reply: Reply) -> tuple[object, str]:
 
 
 def fold_json(text: str) -> str:
-    """Return JSON, as somebody may have written it, without escapes, quotation marks and white space."""
+    """Return JSON that somebody wrote, without escapes, quotation marks and white space."""
     text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)), text)
     return re.sub(r"\\[nrt]|[\s\\\"'`\u00b4\u2018-\u201f\uff02\uff07]", "", text).casefold()
 
@@ -3059,7 +3054,6 @@ def build_dict(members: list[tuple[str, object]]) -> dict[str, object]:
     return dict(members)
 
 
-REPLY_DECODER = json.JSONDecoder(strict=False)
 # Words with a number may be the score itself.
 BEFORE_REPLY = r"\A\s*(?:[^\d{`]*[:\uff1a][*_\s]*)?(?:```[A-Za-z]*\s*)?"
 
@@ -3083,7 +3077,7 @@ def read_scores(reply: Mapping[str, object], prompt: Prompt) -> Judgement:
 
 
 def join_texts(value: object) -> str | None:
-    """Return a text, or those of a list with a line each; None for anything else."""
+    """Return a text, or the texts of a list on a line each; None for anything else."""
     if isinstance(value, list):
         return "\n".join(text for text in value if isinstance(text, str))
     return value if isinstance(value, str) else None
@@ -3094,21 +3088,19 @@ def join_texts(value: object) -> str | None:
 FAMILIES = r"claude deepseek gemini|gemma kimi llama mistral|mixtral gpt|openai/|davinci|\bo[134]\b qwen|qwq"
 
 
-def warn_about_family(judge: str, generators: Iterable[str]) -> Warnings:
+def warn_about_family(judge: str, generators: Iterable[object]) -> Warnings:
     pattern = "|".join(family for family in FAMILIES.split() if re.search(family, judge.lower()))
-    alike = [generator for generator in generators if pattern and re.search(pattern, generator.lower())]
-    if not alike:
-        return []
-    names = shorten_names(alike)
-    return [WarningRecord(f"the judge {judge} is of one family with {names} and may prefer its answers.")]
+    models = {cut_text(model) for model in generators if isinstance(model, str)}
+    alike = [model for model in sorted(models) if pattern and re.search(pattern, model.lower())]
+    text = f"the judge {judge} is of one family with {shorten_names(alike)} and may prefer its answers."
+    return [WarningRecord(text)] if alike else []
 
 
 # -- Flags: hints at text in an answer that speaks to the judge
 
-FLAGS_NOTE = (
-    "A flag changes no score. Flags are found by a sample of English phrases and by hidden text: they are no "
-    "defence."
-)
+FLAGS_NOTE = """\
+A flag changes no score. Flags are found by a sample of English phrases and by hidden text: they are no \
+defence."""
 
 FLAG_PATTERNS = {
     "score-like": r"""(?ix) ["']score["']\s*: | \b(?:score|grade|rating)\s*(?:is|of|[:=])\s*[1-5]\b
@@ -3120,14 +3112,14 @@ FLAG_PATTERNS = {
 
 
 def find_flags(answer: str, *allowed: str) -> list[str]:
-    """Return what is suspicious about an answer, but for what an allowed text has, as the gold answer."""
+    """Return what is suspicious about an answer, unless an allowed text has it, too."""
     judged = answer[:MAX_ANSWER_CHARS]
     visible = remove_invisible(judged)
     text = unicodedata.normalize("NFKC", visible)
-    known = fold_text(unicodedata.normalize("NFKC", " ".join(allowed)))
+    harmless = fold_text(unicodedata.normalize("NFKC", " ".join(allowed)))
     flags = []
     for flag, pattern in FLAG_PATTERNS.items():
-        if any(fold_text(match.group()) not in known for match in re.finditer(pattern, text)):
+        if any(fold_text(match[0]) not in harmless for match in re.finditer(pattern, text)):
             flags.append(flag)
     if visible != judged and re.search(HIDDEN, judged):
         flags.append("zero-width")
@@ -3166,27 +3158,27 @@ AWAY_STATUSES = (None, 498, 502, 503, 504)  # not reached or too late, no capaci
 
 
 class Assignment(NamedTuple):
-    """What a command has a model do."""
+    """What a command asks of a model."""
 
     list_requests: Callable[[], Iterable[Request]]  # builds them each time: many are large
     options: JudgeOptions
     is_needed: bool = False  # whether nothing can be written without a model
-    activity: str = "judging"  # what the model is asked for
-    noun: str = "judgements"  # what it replies
+    activity: str = "judging"
+    noun: str = "judgements"  # the replies
 
 
 class Session(msgspec.Struct, frozen=True):
-    """Which model a run has asked, what that took, and how it ended. Without a model nothing is judged."""
+    """Which model a run has asked, what that took, and how it ended. "" is no model: nothing is judged."""
 
     model: str = ""
     activity: str = "judging"
     noun: str = "judgements"
     repeats: int = 1
     price: Price | None = None
-    n_replies: int = 0  # that can be used, of this run and from the journal
+    n_replies: int = 0  # usable ones, new or stored
     reply_models: Mapping[str, int] = {}  # that gave these replies, as the service says
-    left_out: Sequence[str] = ()  # parameters that the service did not take for some of the replies
-    shortened: Sequence[str] = ()  # answers whose prompts the service does not seem to have read whole
+    left_out: Mapping[str, Sequence[str]] = {}  # of results: parameters that the service did not take
+    shortened: Sequence[str] = ()  # answers whose prompts the service seems to have cut
     use: str = ""  # what the calls have taken
     # Why not everything is answered: at most one of the three.
     unavailable: str = ""  # nothing could be asked
@@ -3196,10 +3188,6 @@ class Session(msgspec.Struct, frozen=True):
     @property
     def is_complete(self) -> bool:
         return not (self.stopped or self.unavailable or self.n_unasked)
-
-    def describe_left_out(self) -> dict[str, Sequence[str]]:
-        """Return a field of a results file; none if the service took all parameters."""
-        return {"parameters_left_out": self.left_out} if self.left_out else {}
 
     def report_use(self) -> list[str]:
         title = "Judge" if self.activity == "judging" else "Model"
@@ -3229,7 +3217,7 @@ class Session(msgspec.Struct, frozen=True):
 
 @contextmanager
 def ask_model(assignment: Assignment, console: Console) -> Iterator[tuple[Outcomes, Session]]:
-    """Ask a model; without a key the journal alone answers. It stays locked until the `with` is left.
+    """Ask a model, or without a key the journal alone. It stays locked until the `with` is left.
 
     Raises UsageError or JudgeUnavailable if a model is needed, and there is no reply.
     """
@@ -3258,15 +3246,13 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
         runner.run(service, todo, assignment.activity.capitalize())
     reason = f"{assignment.activity} ended early" if service else "not in the journal"
     unasked = Failure(reason, was_asked=False)
-    replies: list[tuple[Request, Outcome]] = []
+    outcomes: list[tuple[Request, Outcome]] = []
     for call in calls:
-        replies.append((call.request, journal.find(call) or runner.failures.get(call.key, unasked)))
-    judgements = [outcome for _, outcome in replies if isinstance(outcome, Judgement)]
-    where = "" if journal.endpoint.startswith(GROQ_URL) else f" (asked: {journal.endpoint})"
-    unavailable = runner.unavailable and runner.unavailable + where
-    if not judgements and (unavailable or not service):
-        return {}, build_unjudged_session(assignment, unavailable, console)
-    n_unasked = sum(outcome is unasked for _, outcome in replies)
+        outcomes.append((call.request, journal.find(call) or runner.failures.get(call.key, unasked)))
+    judgements = [outcome for _, outcome in outcomes if isinstance(outcome, Judgement)]
+    if not judgements and (runner.unavailable or not service):
+        return {}, build_unjudged_session(assignment, runner.unavailable, console)
+    left_out = sorted(set(flatten(row.reply.left_out for row in judgements if row.reply)))
     session = Session(
         model=model,
         activity=assignment.activity,
@@ -3275,14 +3261,14 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
         price=price,
         n_replies=len(judgements),
         reply_models=count_models(judgements),
-        left_out=sorted(set(flatten(row.reply.left_out for row in judgements if row.reply))),
+        left_out={"parameters_left_out": left_out} if left_out else {},
         shortened=runner.shortened,
         use=runner.describe_use(),
-        unavailable=unavailable,
-        stopped=runner.stopped and runner.stopped + where,
-        n_unasked=0 if service else n_unasked,
+        unavailable=runner.unavailable,
+        stopped=runner.stopped,
+        n_unasked=0 if service else len(outcomes) - len(judgements),
     )
-    return collect_outcomes(replies), session
+    return collect_outcomes(outcomes), session
 
 
 def build_unjudged_session(assignment: Assignment, unavailable: str, console: Console) -> Session:
@@ -3337,8 +3323,8 @@ def compute_cost(price: Price | None, usage: Usage) -> float | None:
     if price is None:
         return None
     prompt_usd, completion_usd = price
-    prompt = usage.prompt - usage.cached / 2  # cached tokens cost half
-    return (prompt * prompt_usd + usage.completion * completion_usd) / 1e6
+    n_prompt = usage.prompt - usage.cached / 2  # cached tokens cost half
+    return (n_prompt * prompt_usd + usage.completion * completion_usd) / 1e6
 
 
 def check_before_calls(
@@ -3351,8 +3337,8 @@ def check_before_calls(
         what = "replies of the journal that do not count, as they are by another service"
         console.note(f"{what}: {journal.n_elsewhere}")
     if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", journal.endpoint):
-        advice = "answers and the key travel in the open: use https."
-        console.warn(WarningRecord(f"{journal.endpoint}: {advice}"))
+        text = f"{journal.endpoint}: answers and the key travel in the open: use https."
+        console.warn(WarningRecord(text))
 
 
 def describe_plan(assignment: Assignment) -> str:
@@ -3372,30 +3358,27 @@ def describe_plan(assignment: Assignment) -> str:
         usual += Usage(math.ceil(count_chars(body) / CHARS_PER_TOKEN), completion)
         most += limit_usage(call, body)
     price = assignment.options.price or settings.usd_per_million
-    usual_usd = compute_cost(price, usual)
-    most_usd = compute_cost(price, most)
     cost = "Cost: unknown for this model"
-    if usual_usd is not None and most_usd is not None:
-        cost = f"Cost (estimated): about ${usual_usd:.4f}, at most ${most_usd:.4f}"
-    lines = [
-        f"With {model}:",
-        f"{assignment.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already",
-        f"Calls to make: {len(todo)}",
-        f"Tokens (estimated): {usual.prompt} in, {usual.completion} out",
-        cost,
-    ]
-    return "\n  ".join(lines)
+    if price:
+        most_usd = compute_cost(price, most)
+        cost = f"Cost (estimated): about ${compute_cost(price, usual):.4f}, at most ${most_usd:.4f}"
+    return f"""\
+With {model}:
+  {assignment.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already
+  Calls to make: {len(todo)}
+  Tokens (estimated): {usual.prompt} in, {usual.completion} out
+  {cost}"""
 
 
 def limit_usage(call: Call, body: Body, tokens_per_char: float = 1 / CHARS_PER_TOKEN) -> Usage:
     """Return the most that one call can take: a token for each byte, but of our own text the usual rate."""
     own_chars = len(call.prompt.system_message) + len(call.prompt.user_template)
     n_bytes = sum(len(message["content"].encode("utf-8", "surrogatepass")) for message in body["messages"])
-    others_bytes = max(n_bytes - own_chars, 0)
-    return Usage(others_bytes + math.ceil(own_chars * tokens_per_char), body["max_completion_tokens"])
+    n_tokens = max(n_bytes - own_chars, 0) + math.ceil(own_chars * tokens_per_char)
+    return Usage(n_tokens, body["max_completion_tokens"])
 
 
-# -- Calls: each worker takes a request to its end; the rate limiter says when a call may start
+# -- Calls
 
 
 class ServiceError(Exception):
@@ -3434,8 +3417,10 @@ class Turn(NamedTuple):
 class Runner:
     """Makes calls with several workers, and tries again what may succeed.
 
-    All that the workers share is here, guarded by `changed`: what is left to ask, the rate limiter, the
-    journal, and what came of the calls (`failures`, what they have taken, and how they ended).
+    A worker takes a call from `todo`, waits for its turn, and keeps the reply in the journal, or a failure
+    here. `changed` guards all that workers change, the limiter and the journal, too, and is taken after
+    `next_turn`; callers of `keep_outcome`, `end_turn` and `check_patience` hold it. It is notified when a
+    call or a worker ends. `stopped` and `unavailable` are filled once the run has ended.
     """
 
     def __init__(self, journal: Journal, options: JudgeOptions, price: Price | None) -> None:
@@ -3450,30 +3435,30 @@ class Runner:
         self.is_stopped = False  # no more calls are started
         self.is_closed = False  # no more outcomes are kept
         # How it ended, and what came of the calls.
-        self.error: Exception | None = None
-        self.unavailable = ""
+        self.error: Exception | None = None  # the first of a worker: it ends the run
+        self.unavailable = ""  # as in Session, with `stopped`
         self.stopped = ""
         self.failures: dict[str, Failure] = {}  # by key
         self.failed: dict[tuple[str, int], str] = {}  # answer -> whose it is, or its question
-        self.shortened: list[str] = []
-        self.has_usable = any(journal.judgements.values())  # whether any reply is
+        self.shortened: list[str] = []  # as in Session
+        self.has_usable = any(journal.judgements.values())  # whether any reply is, new or stored
         # What the calls have taken.
         self.n_calls = 0
         self.n_retries = 0
         self.n_refusals = 0  # 429
         self.usage = NO_USAGE
-        self.is_estimated = False  # as the service has not counted the tokens of some calls
+        self.is_estimated = False  # whether the service has not counted all tokens
         self.spent_usd = 0.0  # 0 for a model of unknown price
         self.reserved_usd = 0.0  # for the calls in flight
         self.seconds = 0.0
         # What is known of the service.
         self.limiter = RateLimiter(options.workers, time.monotonic(), 60 / options.rpm if options.rpm else 0)
-        self.tokens_per_char = 1 / CHARS_PER_TOKEN
-        self.has_response = False  # whether it has ever sent one
+        self.tokens_per_char = 1 / CHARS_PER_TOKEN  # the most that a prompt took
+        self.has_response = False  # whether it has ever sent one, an error included
         self.replied_s = time.monotonic()  # when the last reply came, or the run began
-        self.lost_in_a_row = 0
+        self.lost_in_a_row = 0  # calls without any response
         self.refused_in_a_row = 0  # 429: of the calls that were in flight together one counts
-        self.refused_at_s = -math.inf
+        self.refused_at_s = -math.inf  # when the last 429 came
 
     def run(self, service: Service, calls: Sequence[Call], title: str) -> None:
         """Ask everything. If the rest cannot be judged, or at Ctrl-C, calls in flight get GRACE_S to end."""
@@ -3496,17 +3481,18 @@ class Runner:
                 self.changed.wait_for(lambda: self.n_active == 0, GRACE_S)
                 self.is_closed = True
                 self.seconds = time.monotonic() - started_s
+        where = "" if service.endpoint.startswith(GROQ_URL) else f" (asked: {service.endpoint})"
         failed = [call for call in calls if call.key in self.failures]
         rejected = [call for call in failed if self.failures[call.key].is_rejected]
         if isinstance(self.error, JudgingStopped):
-            self.stopped = str(self.error)
+            self.stopped = f"{self.error}{where}"
         elif isinstance(self.error, JudgeUnavailable):
-            self.unavailable = str(self.error)
+            self.unavailable = f"{self.error}{where}"
         elif self.error:
             raise self.error
         elif rejected and not self.has_usable:
             names = shorten_names([call.request.name for call in rejected])
-            self.unavailable = f"{self.failures[rejected[-1].key].reason} ({names})"
+            self.unavailable = f"{self.failures[rejected[-1].key].reason} ({names}){where}"
 
     def work(self, service: Service, advance: Callable[[], object]) -> None:
         try:
@@ -3527,7 +3513,7 @@ class Runner:
             self.changed.notify_all()
 
     def keep_outcome(self, call: Call, outcome: Reply | Failure) -> None:
-        """Put a reply into the journal. Raises JudgeUnavailable if it is the judge that fails, not a call."""
+        """Put a reply into the journal. Raises JudgeUnavailable if the judge fails, and not a call."""
         if isinstance(outcome, Reply):
             self.has_usable = True
             self.journal.append(outcome, call)
@@ -3542,7 +3528,7 @@ class Runner:
             raise JudgeUnavailable(f"{text}: choose another model, or see --max-tokens")
 
     def get_reply(self, service: Service, call: Call) -> Reply | Failure | None:
-        """Return the reply to a request after as many calls as it takes; None if the run has stopped."""
+        """Return the reply to a request, after several calls if need be; None if the run has stopped."""
         body = call.body
         usage = NO_USAGE
         n_errors = 0  # that count against this call
@@ -3557,7 +3543,7 @@ class Runner:
                 usage += reply.usage
                 call.read(reply)
             except ServiceError as error:
-                # While no call has a reply it is the service that is away, and not this call that fails.
+                # While no call has a reply the service is away: it is not this call that fails.
                 is_away = error.status in AWAY_STATUSES and self.replied_s < turn.started_s
                 n_away += is_away
                 n_errors += error.status != 429 and not is_away
@@ -3576,7 +3562,7 @@ class Runner:
                 body = call.body  # without earlier complaints
                 body["max_completion_tokens"] = 2 * max_tokens if reply.cut_off else max_tokens
                 if not reply.cut_off:
-                    body["messages"] += build_complaint(call.prompt, reply.content, str(error))
+                    body["messages"] += build_complaint(call.prompt, reply, error)
             else:
                 reply.usage = usage
                 reply.latency_ms = round(1000 * (time.monotonic() - turn.started_s), 1)
@@ -3587,15 +3573,15 @@ class Runner:
         """Wait until a call may start. Return what is set aside for it; None if the run has stopped."""
         with self.next_turn, self.changed:
             while not self.is_stopped:
-                prompt_tokens = math.ceil(count_chars(body) * self.tokens_per_char)
-                usage = Usage(prompt_tokens, body["max_completion_tokens"])
+                n_tokens = math.ceil(count_chars(body) * self.tokens_per_char)
+                usage = Usage(n_tokens, body["max_completion_tokens"])
                 cost_usd = compute_cost(self.price, limit_usage(call, body, self.tokens_per_char)) or 0.0
                 wait_s = math.inf
                 if self.spent_usd + self.reserved_usd + cost_usd <= self.max_usd:
                     wait_s = self.limiter.start(usage.total, time.monotonic())
                 elif not self.limiter.in_flight:
-                    spent = f"${self.spent_usd:.4f} are spent"
-                    raise JudgingStopped(f"{spent}; the next call could exceed --max-usd")
+                    text = f"${self.spent_usd:.4f} are spent; the next call could exceed --max-usd"
+                    raise JudgingStopped(text)
                 if wait_s == 0:
                     self.n_calls += 1
                     self.n_retries += is_retry
@@ -3629,7 +3615,7 @@ class Runner:
         return reply
 
     def end_turn(self, turn: Turn, counted: Usage | None, limit: RateLimit | None, *, replied: bool) -> Usage:
-        """Return what a call has taken: what the service has counted, else what was set aside."""
+        """Return what a call has taken: as the service has counted, else as was set aside."""
         usage = turn.usage if counted is None else counted
         cost_usd = turn.cost_usd if counted is None else compute_cost(self.price, counted) or 0.0
         self.limiter.finish(turn.usage.total, usage.total, limit, time.monotonic(), replied=replied)
@@ -3653,7 +3639,7 @@ class Runner:
     ) -> bool:
         """Return, after a pause, whether a request may be tried again.
 
-        Raises JudgeUnavailable or JudgingStopped if the same would happen to every request.
+        Raises JudgeUnavailable or JudgingStopped if no request could succeed.
         """
         if error.status == 429:
             return self.handle_refusal(error, started_s)
@@ -3669,8 +3655,8 @@ class Runner:
                 self.check_patience(error, n_away)
         if error.status not in PASSING_STATUSES or n_errors >= MAX_ATTEMPTS:
             return False
-        n_pauses = min(n_errors + n_away, MAX_ATTEMPTS - 1)
-        backoff_s = BACKOFF_S * 2.0 ** (n_pauses - 1) * (1 - random.random() / 2)
+        n_doublings = min(n_errors + n_away, MAX_ATTEMPTS - 1) - 1
+        backoff_s = BACKOFF_S * 2.0**n_doublings * (1 - random.random() / 2)
         pause_s = max(backoff_s, error.retry_after_s or 0.0)
         check_wait(pause_s)
         with self.changed:
@@ -3680,7 +3666,7 @@ class Runner:
     def check_patience(self, error: ServiceError, n_away: int) -> None:
         """Have one call at a time ask whether the service is back. Raises JudgingStopped after PATIENCE_S.
 
-        An address that has never sent a response ends the run as soon as a call has used its attempts.
+        If no response has ever come, the run ends as soon as a call has used its attempts.
         """
         self.limiter.window = 1
         advice = "run again when it can; if it is slow, ask for fewer replies at a time with --workers"
@@ -3694,13 +3680,12 @@ class Runner:
     def handle_refusal(self, error: ServiceError, started_s: float) -> bool:
         """Make all calls wait. Return False if the request exceeds the limit. Raises JudgingStopped."""
         refusal = read_refusal(error)
-        limit = f"{refusal.kind} {refusal.limit:g}".strip()
-        what = f"the limit {limit}" if refusal.limit else "a limit"
+        limit = f"the limit {refusal.kind} {refusal.limit:g}".replace("  ", " ")
         with self.changed:
             self.n_refusals += 1
             if refusal.requested > refusal.limit > 0:
                 return False
-            check_wait(refusal.wait_s, f"{what} is reached; ")
+            check_wait(refusal.wait_s, f"{limit if refusal.limit else 'a limit'} is reached; ")
             is_first = started_s >= self.refused_at_s  # of the calls that were in flight together
             self.refused_in_a_row += is_first
             if self.refused_in_a_row >= MAX_FAILURES:
@@ -3753,11 +3738,11 @@ class RateLimiter:
 
     def __init__(self, workers: int, now_s: float, delay_s: float = 0.0) -> None:
         self.workers = workers
-        self.window = min(4, workers)
-        self.delay_s = delay_s
-        self.next_s = now_s
+        self.window = min(4, workers)  # how many calls may be in flight now
+        self.delay_s = delay_s  # between two starts
+        self.next_s = now_s  # no call starts earlier
         self.in_flight = 0
-        self.buckets: dict[str, TokenBucket] = {}
+        self.buckets: dict[str, TokenBucket] = {}  # by "RPM" and "TPM"
 
     def start(self, tokens: float, now_s: float) -> float:
         """Start a call and return 0, or return the seconds to wait; infinite while too many are in flight."""
@@ -3828,10 +3813,10 @@ STATED_LIMIT = (
 
 
 class RateLimit(NamedTuple):
-    """What a 429, or the headers of any response, say of a limit. A limit of 0: none is named."""
+    """What a 429, or the headers of any response, say of a limit."""
 
     kind: str = ""  # "RPM", "TPM", "RPD", "TPD"; "" if it is not named
-    limit: float = 0.0
+    limit: float = 0.0  # as the kind
     used: float = 0.0
     requested: float = 0.0
     wait_s: float = 0.0
@@ -3841,7 +3826,7 @@ def read_refusal(error: ServiceError) -> RateLimit:
     """Read a 429. Without any time in it the wait is a second."""
     again = re.search(f"try again in ((?:{DURATION})+)", error.message)
     stated_s = parse_duration(again[1]) if again else None
-    wait_s = error.retry_after_s  # it goes before the message, unless it is the message's time rounded up
+    wait_s = error.retry_after_s  # counts, unless it is the message's time rounded up
     if wait_s is None or (stated_s is not None and wait_s - 1 < stated_s < wait_s):
         wait_s = 1.0 if stated_s is None else stated_s
     match = re.search(STATED_LIMIT, error.message)
@@ -3873,14 +3858,14 @@ def read_token_limit(headers: Headers) -> RateLimit | None:
 
 
 def find_endpoint() -> str:
-    """Return the address of Groq's API, or at GROQ_BASE_URL of another one like it or like OpenAI's."""
+    """Return the address of Groq's API, or of the one that GROQ_BASE_URL names."""
     text = os.environ.get(BASE_URL, "").strip().rstrip("/") or GROQ_URL
     try:
         parts = urlsplit(text)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_address = False
-    if not is_address or re.search("[@?#]", text):  # which is not shown: it may hold a password
+    if not is_address or re.search("[@?#]", text):  # it is not shown: it may hold a password
         raise UsageError(f"{BASE_URL}: it must be http(s)://HOST/PATH, without a password or a query")
     address = parts._replace(netloc=parts.netloc.lower()).geturl()
     is_whole = re.search(r"/v\d\w*(/openai)?$", parts.path)  # APIs end in /v1, /v4 or /v1beta/openai
@@ -3891,7 +3876,7 @@ def find_api_key() -> str:
     return os.environ.get(API_KEY, "").strip()
 
 
-# What is left out of calls once the service has refused it, and how refusals name it.
+# Parameters that are left out once the service has refused them, and patterns of its refusals.
 OPTIONAL_PARAMETERS = {
     "temperature": "temperature",
     "seed": "seed",
@@ -3904,24 +3889,23 @@ INSTEAD = {"max_completion_tokens": "max_tokens", "json_schema": "json_object"} 
 
 
 class Service:
-    """A client of the service. Its methods raise ServiceError, and no error of the groq package."""
+    """A client that all workers share. Its methods raise ServiceError, and no error of the groq package."""
 
     def __init__(self, endpoint: str, api_key: str, clients: Iterator[Any], console: Console) -> None:
         self.endpoint = endpoint
         self.api_key = api_key
-        self.clients = clients  # to be used by turns
+        self.clients = clients  # used in turn, by any worker
         self.console = console
         self.left_out: list[str] = []  # of OPTIONAL_PARAMETERS, for the rest of the run
-        self.lock = threading.Lock()  # guards it
+        self.lock = threading.Lock()  # held by what adds to it
 
     def redact(self, text: str) -> str:
-        # A shorter key, as local servers take it, may be a word.
+        # The short key of a local server may be a common word.
         return text if len(self.api_key) < 12 else text.replace(self.api_key, "***")
 
     def complete(self, body: Body, prompt: Prompt) -> tuple[Reply, RateLimit | None]:
         """Make a call, again if the service refuses a parameter of it. Raises ServiceError."""
-        with self.lock:
-            left_out = list(self.left_out)
+        left_out = list(self.left_out)
         if not self.endpoint.endswith(GROQ_PREFIX):  # others have no list of models that take a schema
             body = {**body, "response_format": build_schema_format(prompt)}
         content = {**body}
@@ -3945,7 +3929,7 @@ class Service:
         return reply, limit
 
     def leave_out(self, error: ServiceError, content: Body) -> None:
-        """Leave out of all calls the parameter that an error names. Raise the error if it names none."""
+        """Leave out the parameter that an error names. Raise the error if it names none."""
         named = error.details.get("param") or error.message.replace(content["model"], "")
         has_schema = content.get("response_format", JSON_MODE) != JSON_MODE
         for refused, pattern in OPTIONAL_PARAMETERS.items():
@@ -3962,7 +3946,7 @@ class Service:
         self.console.note(f"The service refuses {refused}: {what}.")
 
     def post(self, content: Body) -> tuple[Reply, RateLimit | None]:
-        """Make a call. Raises ServiceError, also for an error of the groq package or an unusable response."""
+        """Make a call. Raises ServiceError, also for an unusable response."""
         import groq
         import httpx
 
@@ -4008,7 +3992,7 @@ def open_service(options: JudgeOptions, console: Console, resources: ExitStack) 
     clients = []
     try:
         certificates = httpx.create_ssl_context()  # for all: reading them takes long
-        # httpx searches its whole connection pool for each call: pools for 16 workers are fast.
+        # httpx searches its whole pool for each call: pools for 16 workers are fast.
         for _ in range(0, options.workers, 16):
             pool = groq.DefaultHttpxClient(limits=limits, verify=certificates, follow_redirects=False)
             client = groq.Groq(
@@ -4035,9 +4019,8 @@ def read_completion(completion: Any, endpoint: str) -> Reply:
     if finish_reason == "content_filter":
         refused = "a content filter ended it"
     elif not content and "{" in str(choice["message"].get("reasoning_content")):
-        refused = (
-            "content is empty, and reasoning_content has the reply: turn off the server's reasoning parser"
-        )
+        advice = "turn off the server's reasoning parser"
+        refused = f"content is empty, and reasoning_content has the reply: {advice}"
     counts = only_dict(completion.get("usage"))
     return Reply(
         content=str(refusal or content),
@@ -4058,13 +4041,16 @@ def read_completion(completion: Any, endpoint: str) -> Reply:
 
 
 class Journal(msgspec.Struct):
-    """The replies of one run."""
+    """The replies of a run: those that its file has, and new ones, which are written to it at once.
+
+    Workers append under the lock of `Runner`; another process is kept out by that of the file.
+    """
 
     path: str
     endpoint: str
     asks_service: bool  # then replies of other endpoints do not count: their model may be another one
     replies: dict[str, list[Reply]] = {}  # by key
-    judgements: dict[str, Judgement | None] = {}  # by key: in the first usable reply
+    judgements: dict[str, Judgement | None] = {}  # by key, in the first usable reply; filled by `find`
     models: set[str] = set()  # that were asked for these replies
     n_elsewhere: int = 0  # replies that do not count
     n_unreadable: int = 0  # lines
@@ -4181,7 +4167,7 @@ def open_journal(options: JudgeOptions, console: Console, resources: ExitStack) 
 
 
 class MeanCell(NamedTuple):
-    """A mean in a table; a page has a chart of it if there is an axis."""
+    """A mean in a table; a page has a chart if there is an axis."""
 
     value: float | None
     interval: Interval | None
@@ -4190,7 +4176,7 @@ class MeanCell(NamedTuple):
 
 
 class LinkCell(NamedTuple):
-    """A text, a link unless `href` is "", and what there is to say about it."""
+    """A text, which is a link if it has a `href`, with a note."""
 
     text: str
     href: str = ""
@@ -4209,12 +4195,12 @@ class Part(NamedTuple):
     rows: Sequence[Sequence[Cell]] = ()
     lines: Sequence[str] = ()
     slot: Literal["box", "head", "warnings", "first", "", "folded"] = ""  # on a page, top to bottom
-    n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
-    is_sortable: bool = False  # on a page, by each column
+    n_names: int = 1  # columns that name a row; a console repeats them in each part of a wide table
+    is_sortable: bool = False  # on a page
 
 
 class Line(NamedTuple):
-    """A line of an entry's list, with badges: texts that a score from 1 to 5 may give a colour.
+    """A line of an entry's list, with badges: texts, and scores from 1 to 5 that colour them.
 
     The badge "gold" marks the line.
     """
@@ -4225,14 +4211,14 @@ class Line(NamedTuple):
 
 
 class Card(NamedTuple):
-    """One system's answer to an entry. `marks` are words such as "flagged"."""
+    """One system's answer to an entry."""
 
     system: str
     text: str
     facts: Facts
     headline: str
     score: float | None  # from 1 to 5: gives the headline its colour
-    marks: Sequence[str] = ()
+    marks: Sequence[str] = ()  # as "flagged"
     reason: str = ""
     failure: str = ""
 
@@ -4253,7 +4239,7 @@ class Report(NamedTuple):
 
     title: str
     parts: Sequence[Part]
-    entries: Callable[[], Iterable[Entry]] = list  # of a page; called late, to have few in memory at a time
+    entries: Callable[[], Iterable[Entry]] = list  # of a page; called late, as they are large
     header: Sequence[str] = ()
     rows: Callable[[], Iterable[Sequence[object]]] = list
     entries_title: str = "Questions"
@@ -4284,14 +4270,16 @@ def build_means_part(
     widest: Measure | None = None,  # if there is one, the others are text: without intervals and charts
 ) -> Part:
     """Return a table of means; `headings` are of the names. Measures without means are left out."""
-    measured = set()
+    names_measured = set()
     for _, means in rows:
-        measured |= {name for name, mean in means.items() if mean.value is not None or not mean.is_judged}
-    shown = [measure for measure in measures if measure.name in measured]
+        for name, mean in means.items():
+            if mean.value is not None or not mean.is_judged:
+                names_measured.add(name)
+    columns = [measure for measure in measures if measure.name in names_measured]
     table = []
     for names, means in rows:
         cells: list[Cell] = [*names]
-        for measure in shown:
+        for measure in columns:
             mean = means.get(measure.name, NO_MEAN)
             if mean.state in (State.NOT_JUDGED, State.NOT_SUBMITTED):
                 cells.append(mean.state)
@@ -4300,12 +4288,12 @@ def build_means_part(
             else:
                 cells.append(format_number(mean.value, measure.digits))
         table.append(cells)
-    header = [*headings, *[measure.title for measure in shown]]
+    header = [*headings, *[measure.title for measure in columns]]
     return Part(title, header, table, n_names=n_names)
 
 
 def build_comparison_part(differences: Sequence[Difference]) -> Part:
-    """Return a table of paired differences, as seen from the later system of each pair; p is adjusted."""
+    """Return a table of paired differences, seen from the later system of each pair; p is adjusted."""
     pairs: dict[tuple[str, str], list[Difference]] = defaultdict(list)
     for difference in differences:
         pairs[difference.system, difference.other].append(difference)
@@ -4316,9 +4304,10 @@ def build_comparison_part(differences: Sequence[Difference]) -> Part:
         if difference.state is State.NOT_SUBMITTED:
             left_out[difference.conclusion].append(difference.measure.title)
         elif lists_all or difference.state in (State.BETTER, State.WORSE):
-            row = difference.mirror()
-            pair = f"{row.system} - {row.other}"
-            rows.append([pair, row.measure.title, *list_difference_cells(row), row.conclusion])
+            mirrored = difference.mirror()
+            pair = f"{mirrored.system} - {mirrored.other}"
+            cells = list_difference_cells(mirrored)
+            rows.append([pair, mirrored.measure.title, *cells, mirrored.conclusion])
     header = ["Pair", "Measure", "n", "Difference", "p (adj.)", "Verdict"]
     lines = []
     if rows and not lists_all:
@@ -4329,17 +4318,16 @@ def build_comparison_part(differences: Sequence[Difference]) -> Part:
         lines.append(f"Left out, {conclusion}: {', '.join(dict.fromkeys(titles))}.")
     if rows and len(pairs) > 1:
         lines.append("Intervals are of one pair each; p is adjusted for all pairs of a measure.")
-    if rows and len({row.measure.name for row in differences if row.p is not None}) > 1:
+    if rows and len({difference.measure.name for difference in differences if difference.p is not None}) > 1:
         lines.append("Over five measures, equal systems get some verdict in one of ten to one of five runs.")
     return Part("Comparison", header, rows, lines, n_names=2)
 
 
-def list_difference_cells(row: Difference) -> list[Cell]:
-    if row.difference is None:
+def list_difference_cells(difference: Difference) -> list[Cell]:
+    if difference.difference is None:
         return ["", "", ""]
-    difference = MeanCell(row.difference, row.interval, row.measure.digits)
-    p = "n/a" if row.p_adjusted is None else f"{row.p_adjusted:.4f}"
-    return [row.n, format_interval(difference, sign="+"), p]
+    mean = MeanCell(difference.difference, difference.interval, difference.measure.digits)
+    return [difference.n, format_interval(mean, sign="+"), format_number(difference.p_adjusted, 4)]
 
 
 # -- Console
@@ -4383,15 +4371,13 @@ def render_text_table(part: Part) -> str:
     return "\n\n".join(blocks)
 
 
-NUMERIC_CELL = r"([-+]?[\d.]+( ?%| [\[(].+[\])])?|n/a)?"  # such as 83%, 83.30 (2026-11-27) or 0.5 [0.3, 0.7]
-
-
 def is_numeric(part: Part, index: int) -> bool:
-    """Return whether a column has numbers, which are set to the right; a system may be called 2."""
+    """Return whether a column has numbers, which are set to the right (a system may be called 2)."""
     if index < part.n_names and isinstance(part.rows[0][index], str):
         return False
+    number = r"([-+]?[\d.]+( ?%| [\[(].+[\])])?|n/a)?"  # as 83%, 83.30 (2026-11-27) or 0.5 [0.3, 0.7]
     cells = [row[index] for row in part.rows]
-    return all(isinstance(cell, State) or re.fullmatch(NUMERIC_CELL, format_cell(cell)) for cell in cells)
+    return all(isinstance(cell, State) or re.fullmatch(number, format_cell(cell)) for cell in cells)
 
 
 def format_cell(cell: Cell) -> str:
@@ -4407,7 +4393,7 @@ def format_cell(cell: Cell) -> str:
 
 
 def format_interval(cell: MeanCell, sign: str = "") -> str:
-    """Return a mean with its interval: `83.3 [66.7, 95.8]`; with the sign "+" those above 0 have one."""
+    """Return a mean with its interval: `83.3 [66.7, 95.8]`; with the sign "+", `+1.2 [-0.4, +2.8]`."""
     if cell.value is None:
         return "n/a"
     numbers = [f"{number:{sign}.{cell.digits}f}" for number in (cell.value, *(cell.interval or ()))]
@@ -4437,16 +4423,14 @@ def render_markdown(report: Report) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return text on one line, with all characters escaped that mean something in Markdown or HTML."""
+    """Return text on one line that means nothing in Markdown or HTML."""
     return re.sub(r"([\\`*_<>|~&#$]|(?<=\])\()", r"\\\1", escape_console(text))
 
 
 def render_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table as spreadsheets open it: with a byte-order mark, CRLF and no formulas."""
+    """Return a table for spreadsheets: with a byte-order mark, CRLF and no formulas."""
     stream = io.StringIO(newline="")
-    writer = csv.writer(stream)
-    for row in itertools.chain([header], rows):
-        writer.writerow(map(format_csv_cell, row))
+    csv.writer(stream).writerows(map(format_csv_cell, row) for row in itertools.chain([header], rows))
     return "\ufeff" + stream.getvalue()
 
 
@@ -4470,7 +4454,7 @@ class Html(str):
 
 
 def tag(element: str, *content: str, **attributes: str | int | None) -> Html:
-    """Return an element of a page. Attributes are `class_`, `aria_label` and so on; None leaves one out."""
+    """Return an element of a page. Attributes are `class_`, `aria_label` and the like; None is left out."""
     start = f"<{element}"
     for name, value in attributes.items():
         if value is not None:
@@ -4491,7 +4475,7 @@ def render_html(report: Report) -> str:
     content = [tag("h1", report.title), *render_parts(report, "box"), *render_parts(report, "head")]
     content += [*render_facts(report.facts), *render_parts(report, "warnings"), *first]
     content += [*questions, *tables] if first else [*tables, *questions]
-    # Texts of students are on the page: nothing runs or is loaded but what has one of these two hashes.
+    # The page has texts of students: nothing runs or is loaded but what has one of these two hashes.
     policy = "default-src 'none'"
     for directive, text in (("style-src", PAGE_STYLE), ("script-src", PAGE_SCRIPT)):
         digest = hashlib.sha256(text.encode()).digest()
@@ -4579,7 +4563,7 @@ SEARCH_FORM = Html("""<form autocomplete="off" hidden>
 
 def render_entry(entry: Entry) -> Html:
     """Return an entry to open. Its ID is inside, since a browser opens what a link leads into."""
-    is_only = len(entry.cards) == 1  # whose headline is in the heading alone
+    is_only = len(entry.cards) == 1  # then the headline is in the heading alone
     badges: list[str] = []
     cards = [tag("section", tag("h4", "Gold answer"), tag("p", entry.gold, lang=""), class_="card")]
     for card in entry.cards:
@@ -4614,7 +4598,7 @@ def render_badge(text: str, score: float | None) -> Html:
     return tag("span", text, class_="badge" if score is None else f"badge level{find_nearest_level(score)}")
 
 
-RENDERERS: Mapping[str, Callable[[Report], str]] = {  # by format, with which its files end
+RENDERERS: Mapping[str, Callable[[Report], str]] = {  # by the ending of their files
     "md": render_markdown,
     "csv": lambda report: render_csv(report.header, report.rows()),
     "html": render_html,
@@ -4635,11 +4619,11 @@ PAGE_STYLE = """
 body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; }
 main { max-width: 80rem; margin: auto; padding: 0 1rem 4rem; overflow-wrap: anywhere; }
 main:has(.sortable) { max-width: none; }
-h2, .box, .warnings { margin-top: 2rem; }
+h2 { margin-top: 2rem; }
 a { color: var(--accent); }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 .box, .warnings { background: var(--warn); border: 2px solid var(--edge); border-left-width: 1em;
-  padding: 0 1em; }
+  margin-top: 2rem; padding: 0 1em; }
 .box h2, .warnings h2 { margin: .5em 0 0; }
 .box thead { display: none; }
 .case { display: inline-block; margin-right: 1.5em; }
@@ -4696,7 +4680,7 @@ input, form button { font: inherit; }
 """
 
 PAGE_SCRIPT = """
-// Texts are compared by the number that they begin with, or else as texts. What has no number comes last.
+// Texts are compared by the number that they begin with; those without one come last, by themselves.
 function compareTexts(a, b, direction) {
   const [x, y] = [parseFloat(a), parseFloat(b)];
   if (isNaN(x) !== isNaN(y)) return isNaN(x) - isNaN(y);
@@ -4704,14 +4688,14 @@ function compareTexts(a, b, direction) {
 }
 for (const table of document.querySelectorAll(".sortable")) {
   const headings = [...table.tHead.rows[0].cells];
-  headings.forEach((heading, column) => heading.addEventListener("click", () => {
+  headings.forEach((heading, column) => heading.onclick = () => {
     const direction = heading.ariaSort === "ascending" ? -1 : 1;
     for (const other of headings) other.ariaSort = null;
     heading.ariaSort = direction > 0 ? "ascending" : "descending";
     const read = row => row.cells[column].textContent;
     const rows = [...table.tBodies[0].rows].sort((a, b) => compareTexts(read(a), read(b), direction));
     table.tBodies[0].append(...rows);
-  }));
+  });
 }
 
 const form = document.querySelector("form");
@@ -4727,12 +4711,12 @@ function filterEntries() {
   form.querySelector("output").textContent = `${shown.length} of ${entries.length} shown`;
 }
 if (form) {
-  for (const button of form.querySelectorAll("button")) button.addEventListener("click", () => {
+  for (const button of form.querySelectorAll("button")) button.onclick = () => {
     for (const entry of entries) if (!entry.hidden) entry.open = button.name === "open";
-  });
+  };
   form.hidden = false;
-  form.addEventListener("submit", event => event.preventDefault());
-  form.search.addEventListener("input", filterEntries);
+  form.onsubmit = () => false;
+  form.search.oninput = filterEntries;
   filterEntries();
 }
 """
@@ -4740,39 +4724,36 @@ if (form) {
 
 # ------------------------------------------------------------------ 11. Commands
 
-# In: options. Out: an exit code. A command is one function, such as `grade_split`, that a reader follows from
-# top to bottom: it reads, asks a model, scores, writes and prints. All input is read before the first call is
-# paid for, and warnings are printed before it, too: who sees one can interrupt. Files are written before
-# anything is printed about them. What is missing or worse comes last, where it is seen. Commands that grade
-# share the pipeline. Read first: Assignment, ask_model; then Study, grade_group; then find_changes, Option.
+# In: options. Out: an exit code. A command is one function, such as `grade_split`, that reads, asks a model,
+# scores, writes and prints, in this order. All input is read, and warnings are printed, before the first call
+# is paid for: who sees one can interrupt. What is missing or worse is printed last, where it is seen. Read
+# first: end_run; then Study, grade_group; then find_changes, Option.
 
 # -- Steps that commands share
 
 
 def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[OutputFile], bool]:
-    """Return the files that could be written, and whether that is all. Raises an error if it is none."""
+    """Return the files that could be written, and whether all were. Raises an error if none was."""
     written = []
-    errors: list[OSError | UsageError] = []
     messages = []
+    last_error: Exception | None = None
     for file in files:
         try:
             Path(file.path).parent.mkdir(parents=True, exist_ok=True)
             write_file(file.path, file.render())
             written.append(file)
         except (OSError, UsageError) as error:
-            errors.append(error)
+            last_error = error
             messages.append(f"error: {file.path} is not written: {getattr(error, 'strerror', '') or error}")
-    if errors and not written:
+    if last_error and not written:
         console.error(*messages[:-1])
-        raise errors[-1]  # which is reported by `main`
-    console.error(*messages)
-    if errors:
-        console.error(f"Written are {shorten_names([file.path for file in written])}")
-    return written, not errors
+        raise last_error  # `main` reports it
+    if messages:
+        console.error(*messages, f"Written are {shorten_names([file.path for file in written])}")
+    return written, not messages
 
 
 def print_saved(files: Sequence[OutputFile], title: str, console: Console) -> None:
-    """Print the names of the results files, and of the reports."""
     results = [file.path for file in files if not file.is_report]
     reports = [file.path for file in files if file.is_report]
     if results:
@@ -4792,12 +4773,11 @@ def end_run(
     *is_complete: bool,
     checks: Sequence[Check] = (),
 ) -> int:
-    """Print what the model has done and, where it is seen, what is missing or worse. Return the exit code."""
+    """Print what the model has done, then what is missing or worse. Return the exit code."""
     console.note(*session.report_use())
-    unknown = [WarningRecord(check.line) for check in checks if not check.is_worse]
-    worse = [check.line for check in checks if check.is_worse]
-    console.warn(*session.report_end(), *remarks, *unknown)
-    console.warn(*prefix_lines("worse", worse))
+    console.warn(*session.report_end(), *remarks)
+    for check in sorted(checks, key=attrgetter("is_worse")):
+        console.warn(f"worse: {check.line}" if check.is_worse else WarningRecord(check.line))
     return decide_exit_code(session.is_complete, *is_complete, checks=checks)
 
 
@@ -4807,10 +4787,7 @@ def print_plan(assignment: Assignment, console: Console, *, is_complete: bool = 
 
 
 def decide_exit_code(*is_complete: bool, checks: Sequence[Check] = ()) -> int:
-    """Return the exit code of a run that no error has ended. Worse goes before incomplete.
-
-    `is_complete`: whether no file, judgement, submission or anything else is missing.
-    """
+    """Return the exit code of a run that no error has ended; `is_complete` if nothing is missing."""
     if any(check.is_worse for check in checks):
         return EXIT_WORSE
     return EXIT_OK if all(is_complete) and not checks else EXIT_INCOMPLETE
@@ -4818,9 +4795,14 @@ def decide_exit_code(*is_complete: bool, checks: Sequence[Check] = ()) -> int:
 
 # -- The pipeline: systems answer items, criteria and measures score their answers, systems are compared
 #
-# A command makes a Study of its input: Systems of Answers, with the scores that need no judge. A judge is
-# asked what `list_requests` says. With its outcomes, `grade_group` returns a GradedGroup: the same systems
-# with all scores, their means, and how they differ. Results and reports are made from these.
+# An item is what is answered, such as a question with its gold; a System has an Answer to each. A Measure is
+# a kind of score. A Criterion is a measure that a judge decides: its outcome for an answer is a Judgement, a
+# Failure, or the Decision of a person. A Study is what is graded and by what. A Table has the scores of all
+# systems, item by item, so that they can be compared.
+#
+# A command reads a Study, with the scores that need no judge. `list_requests` says what a judge is asked, and
+# `grade_group` makes of its outcomes a GradedGroup: the systems with all scores and means, and how they
+# differ. Results and reports are made from it.
 
 NOT_JUDGED = Failure(State.NOT_JUDGED.value, was_asked=False)
 
@@ -4831,26 +4813,30 @@ class Study(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     systems: Sequence[System[A]]
     measures: Sequence[Measure]
     criteria: Sequence[Criterion] = ()
-    judged_titles: Collection[str] = ()  # titles of the systems that are judged
+    judged_titles: Collection[str] = ()  # of the systems that are judged
     decisions: Mapping[DecisionKey, Decision] = {}
     failures_count: bool = True  # whether a missing judgement counts 0, or has no score
-    # Returns the states of the measures that a system's answers, judged by these criteria, tell nothing of.
+    # Returns the states of the measures that a system's answers and criteria tell nothing of.
     find_states: Callable[[Sequence[A], Sequence[Criterion]], dict[str, State]] = lambda _answers, _judged: {}
 
 
 class System(msgspec.Struct, Generic[A]):
-    """A system's answers to the items that it has. Once graded it has means."""
+    """A system and its answers. It is read, scored and graded: each step returns a new one.
+
+    Once read, it has the fields up to `n_loaded`. Once scored, its answers have the scores that need no
+    judge. Once graded, they have all scores, and it has all fields.
+    """
 
     name: str
-    file: InputFile
-    answers: Sequence[A] = ()
-    warnings: Sequence[WarningRecord] = ()
-    submission: str = ""
-    n_loaded: int = 0  # predictions in its file
-    judged: Sequence[Criterion] = ()  # the criteria by which answers have scores
-    provenance: Sequence[str] = ()  # a line for each of these criteria
+    file: InputFile  # has the answers
+    answers: Sequence[A] = ()  # of a split one to each question, also where there is no prediction
+    warnings: Sequence[WarningRecord] = ()  # about its file
+    submission: str = ""  # of a class, whose it is
+    n_loaded: int = 0  # predictions in its file, also those to no question
+    judged: Sequence[Criterion] = ()  # by which answers have scores; none without a judge
+    provenance: Sequence[str] = ()  # a line for each of these: scores with equal lines can be compared
     repeats: int = 1  # how often a judge was asked about each answer
-    means: Means = {}
+    means: Means = {}  # by measure
 
     @property
     def title(self) -> str:
@@ -4864,22 +4850,22 @@ class System(msgspec.Struct, Generic[A]):
         return self.means.get(measure.name, NO_MEAN)
 
     def list_judgements(self, criteria: Iterable[Criterion]) -> list[Judgement]:
-        """Return what a judge has said of the answers, each repeat by itself."""
+        """Return the judgements of the answers, each repeat by itself."""
         pairs = itertools.product(criteria, self.answers)
         judgements = [answer.find_judgement(criterion) for criterion, answer in pairs]
         return list(flatten(judgement.repeats for judgement in judgements if judgement))
 
     def find_missing(self, criterion: Criterion, *, was_asked: bool | None = None) -> list[A]:
         """Return the answers without a judgement, or only those that a judge was asked about, or was not."""
-        rows = [(answer, answer.find_failure(criterion)) for answer in self.answers]
-        return [answer for answer, failure in rows if failure and was_asked in (None, failure.was_asked)]
+        pairs = [(answer, answer.find_failure(criterion)) for answer in self.answers]
+        return [answer for answer, failure in pairs if failure and was_asked in (None, failure.was_asked)]
 
 
 class Answer(msgspec.Struct, kw_only=True):
     """A system's answer to an item: its scores by measure, and its outcome by each criterion."""
 
     id: str
-    item_key: ItemKey  # what the answer has in common with those of other systems to the same item
+    item_key: ItemKey  # equal for answers of other systems to this item
     cluster: Hashable
     scores: dict[str, float] = {}
     outcomes: dict[str, Outcome | Decision] = {}  # a decision keeps the judge's
@@ -4895,7 +4881,7 @@ class Answer(msgspec.Struct, kw_only=True):
         return outcome if isinstance(outcome, Failure) else None
 
     def find_judgement(self, criterion: Criterion) -> Judgement | None:
-        """Return the judge's judgement, whether it counts or not."""
+        """Return the judge's judgement, also beside a decision."""
         outcome = self.outcomes.get(criterion.name)
         judged = outcome.judged if isinstance(outcome, Decision) else outcome
         return judged if isinstance(judged, Judgement) else None
@@ -4905,7 +4891,7 @@ class Answer(msgspec.Struct, kw_only=True):
         return judgement.rationale if judgement else ""
 
     def explain_failures(self, criteria: Sequence[Criterion]) -> str | None:
-        """Return why judging failed, by which of several criteria; None if it did not."""
+        """Return why judging failed, and by which of several criteria; None if it did not."""
         reasons = []
         for criterion in criteria:
             failure = self.find_failure(criterion)
@@ -4915,6 +4901,8 @@ class Answer(msgspec.Struct, kw_only=True):
 
 
 class GradedGroup(msgspec.Struct, Generic[A]):
+    """Systems that are graded and compared with each other: those of one submission, or all."""
+
     systems: list[System[A]]
     table: Table
     table_rows: Mapping[str, Array]  # name of a system -> rows of its answers in the table
@@ -4922,7 +4910,7 @@ class GradedGroup(msgspec.Struct, Generic[A]):
 
 
 def list_requests(study: Study[A]) -> Iterator[Request]:
-    """Yield what a judge is asked: by each criterion about each answer for which that is not known."""
+    """Yield what a judge is asked, by each criterion about each answer."""
     n_submissions = len({system.submission for system in study.systems})
     for criterion, system in itertools.product(study.criteria, study.systems):
         owner = system.submission if n_submissions > 1 else ""
@@ -4935,7 +4923,7 @@ def list_requests(study: Study[A]) -> Iterator[Request]:
 def list_tasks(
     study: Study[A], system: System[A], criterion: Criterion
 ) -> Iterator[tuple[int, TaskOrOutcome]]:
-    """Yield the position of each answer that is judged by a criterion, and what there is to judge."""
+    """Yield the position of each answer that a criterion judges, and what there is to judge."""
     for position, answer in enumerate(system.answers if system.title in study.judged_titles else ()):
         task = criterion.prepare(answer)
         if task is not None:
@@ -4953,22 +4941,20 @@ def grade_group(
     """Grade systems, and compare them on the items that they have in common."""
     judged = [judge_system(study, system, outcomes, expects_model=expects_model) for system in systems]
     table, table_rows = build_table(judged)
-    for system in judged:
-        table.systems[system.name] = collect_scores(
-            study, system, session, table_rows[system.name], table.items.n
-        )
     graded = []
     for system in judged:
-        origins = table.systems[system.name].origins
-        lines = [origins[row.measure.name].describe(row.measure.title) for row in system.judged if origins]
+        scores = collect_scores(study, system, session, table_rows[system.name], table.items.n)
+        table.systems[system.name] = scores
+        lines = []
+        for measure in [criterion.measure for criterion in system.judged if scores.origins]:
+            lines.append(scores.origins[measure.name].describe(measure.title))
         means = compute_means(table, system.name, study.measures)
-        judged_by = {"provenance": lines, "repeats": session.repeats}
-        graded.append(replace(system, **judged_by, means=means))
+        graded.append(replace(system, provenance=lines, repeats=session.repeats, means=means))
     return GradedGroup(graded, table, table_rows, compare_systems(table, study.measures))
 
 
 def judge_system(study: Study[A], system: System[A], outcomes: Outcomes, *, expects_model: bool) -> System[A]:
-    """Return a system's answers with the scores by all criteria: people's, and those of the model."""
+    """Return a system whose answers have the scores by all criteria, of people and of the model."""
     answers = list(system.answers)
     judged: list[Criterion] = []
     for criterion in study.criteria if system.title in study.judged_titles else ():
@@ -4990,16 +4976,15 @@ def judge_system(study: Study[A], system: System[A], outcomes: Outcomes, *, expe
             counts = not is_failed or (was_asked and study.failures_count)
             if expects_model or not is_failed:
                 answer = answers[position]
-                scores = dict(answer.scores)
+                scores = answer.scores
                 if counts and criterion in judged:
-                    scores |= criterion.score_outcome(outcome)
-                    scores |= criterion.derive(answer, outcome.score)
-                known = {**answer.outcomes, criterion.name: outcome}
-                answers[position] = replace(answer, scores=scores, outcomes=known)
-    if judged:
-        for position, answer in enumerate(answers):
-            if answer.outcomes:
-                answers[position] = replace(answer, flags=answer.find_flags())
+                    derived = criterion.derive(answer, outcome.score)
+                    scores = scores | criterion.score_outcome(outcome) | derived
+                by_criterion = {**answer.outcomes, criterion.name: outcome}
+                answers[position] = replace(answer, scores=scores, outcomes=by_criterion)
+    for position, answer in enumerate(answers if judged else ()):
+        if answer.outcomes:
+            answers[position] = replace(answer, flags=answer.find_flags())
     return replace(system, answers=answers, judged=judged)
 
 
@@ -5028,7 +5013,7 @@ def number_copies(item_keys: Iterable[ItemKey]) -> Iterator[ItemKey]:
 def collect_scores(
     study: Study[A], system: System[A], session: Session, table_rows: Array, n_items: int
 ) -> Scores:
-    """Return a system's columns of the table: those of its criteria, and others that any answer has."""
+    """Return a system's columns of the table: of its criteria, and of measures that any answer has."""
     scores = Scores()
     judged = {criterion.measure.name for criterion in system.judged}
     for measure in study.measures:
@@ -5037,7 +5022,7 @@ def collect_scores(
             scores.values[measure.name] = np.full(n_items, np.nan)
             scores.values[measure.name][table_rows] = column
     for criterion in system.judged:
-        if session.model:  # Otherwise all is known without a judge, and has no origin.
+        if session.model:  # Otherwise all is known without a judge.
             origin = Origin(session.model, criterion.prompt_hash, session.repeats)
             scores.origins |= dict.fromkeys(criterion.measure_names, origin)
         if system.find_missing(criterion):
@@ -5055,8 +5040,8 @@ def list_ids(answers: Iterable[Answer]) -> list[str]:
     return [answer.id for answer in answers]
 
 
-# What a judge says of an answer by a criterion, in results, CSVs and on pages: by its name, the title on a
-# page, "" for what has another place there, and what gets it from a judgement.
+# What results, CSVs and pages show of a judgement: its name, its title on a page ("" if it stands elsewhere
+# there), and what gets it.
 JUDGE_FIELDS: Mapping[str, tuple[str, Callable[[Judgement], Any]]] = {
     "rationale": ("", attrgetter("rationale")),
     "repeats": ("judge's scores", lambda judgement: [repeat.score for repeat in judgement.repeats]),
@@ -5065,16 +5050,16 @@ NOTHING_SAID = Judgement(0, "")
 
 
 def describe_judgement(system: System[A], answer: A, criterion: Criterion) -> Block:
-    """Return what a judge says of an answer, as results and CSVs name it: "polite_rationale"."""
+    """Return JUDGE_FIELDS of an answer, as results and CSVs name them: "polite_rationale"."""
     judgement = answer.find_judgement(criterion) or NOTHING_SAID
-    said = {f"{criterion.name}_{name}": get(judgement) for name, (_, get) in JUDGE_FIELDS.items()}
+    fields = {f"{criterion.name}_{name}": get(judgement) for name, (_, get) in JUDGE_FIELDS.items()}
     if system.repeats == 1:
-        del said[f"{criterion.name}_repeats"]
-    return said
+        del fields[f"{criterion.name}_repeats"]
+    return fields
 
 
 def title_judge_fields(criteria: Iterable[Criterion]) -> dict[str, str]:
-    """Return the titles of what a judge says, by its names in results and CSVs."""
+    """Return the titles of JUDGE_FIELDS by their names in results and CSVs."""
     titles = {}
     for criterion, (name, (title, _)) in itertools.product(criteria, JUDGE_FIELDS.items()):
         titles[f"{criterion.name}_{name}"] = title and f"{criterion.prefix}{title}".capitalize()
@@ -5085,7 +5070,6 @@ def title_judge_fields(criteria: Iterable[Criterion]) -> dict[str, str]:
 
 
 def build_function_measure(name: str) -> Measure:
-    """Return the measure of a function of the user's own, which may return any number."""
     return Measure(name, name, lowest=-math.inf, highest=math.inf)
 
 
@@ -5098,7 +5082,7 @@ def check_measure_names(measures: Collection[str], taken: Collection[str]) -> No
 def call_functions(
     functions: Mapping[str, Callable[..., float | None]], arguments: Sequence[Any], label: str
 ) -> dict[str, float]:
-    """Return an answer's scores by measures of the user's own. Without arguments it is a miss."""
+    """Return an answer's scores by functions of the user's own. Without arguments each is 0."""
     scores = {}
     for name, function in functions.items():
         score = call_function(function, arguments, f"{name}: {label}") if arguments else 0.0
@@ -5113,7 +5097,7 @@ def call_function(
     label: str,
     bounds: tuple[float, float] = (-MAX_AMOUNT, MAX_AMOUNT),
 ) -> float | None:
-    """Return a function's score. Raises ValueError for what is no number within bounds, and InputError."""
+    """Return a function's score. Raises InputError, or ValueError for what is no number within bounds."""
     low, high = bounds
     try:
         score = function(*arguments)
@@ -5124,8 +5108,8 @@ def call_function(
     if isinstance(score, (bool, np.bool_)):
         score = float(score)
     if not is_number(score) or not low <= score <= high:
-        expected = f"expected a number from {low:g} to {high:g}, or None"
-        raise ValueError(f"{label}: {expected}, got {cut_text(repr(score))}")
+        text = f"{label}: expected a number from {low:g} to {high:g}, or None"
+        raise ValueError(f"{text}, got {cut_text(repr(score))}")
     return float(score)
 
 
@@ -5133,14 +5117,14 @@ def call_function(
 
 
 class Check(NamedTuple):
-    """Where the results are not as asked for: it cannot be told (exit code 3), or they are worse (1)."""
+    """Where results are not as asked for: worse (exit code 1), or it cannot be told (3)."""
 
     line: str
     is_worse: bool = False
 
 
 def add_gate(report: Report, checks: Sequence[Check]) -> Report:
-    """Return a report with what the gate says of all systems: not for the page of one student."""
+    """Return a report with the checks of all systems: not for the page of one student."""
     lines = prefix_lines("worse", [check.line for check in checks if check.is_worse])
     lines += [check.line for check in checks if not check.is_worse]
     return report._replace(parts=[*report.parts, Part("Gate", lines=lines, slot="warnings")])
@@ -5156,10 +5140,10 @@ class Threshold(NamedTuple):
 def find_measure(threshold: Threshold, measures: Sequence[Measure]) -> Measure:
     """Return the measure with this name or title: "recall@5" for "Recall@5 %". Raises UsageError."""
     titled = {measure.title.lower().removesuffix(" %"): measure for measure in measures}
-    named = {**titled, **{measure.name: measure for measure in measures}}
-    if threshold.measure.lower() not in named:
+    measure = (titled | {measure.name: measure for measure in measures}).get(threshold.measure.lower())
+    if not measure:
         raise UsageError(f"{threshold.name}: unknown measure; the measures are {', '.join(titled)}")
-    return named[threshold.measure.lower()]
+    return measure
 
 
 def check_thresholds(options: GateOptions, systems: Sequence[str], measures: Sequence[Measure]) -> None:
@@ -5176,7 +5160,7 @@ def check_thresholds(options: GateOptions, systems: Sequence[str], measures: Seq
 def check_means(
     options: GateOptions, systems: Mapping[str, Means], measures: Sequence[Measure]
 ) -> list[Check]:
-    """Compare means, by a system's title and a measure, with thresholds. Nothing is asked of what is lacking.
+    """Compare means, by a system's title and a measure, with thresholds.
 
     A threshold may name a system of a submission, a submission, or a system of all submissions.
     """
@@ -5196,8 +5180,8 @@ def check_means(
         side = "above" if measure.direction < 0 else "below"
         for title, value in submitted.items():
             if value is not None and measure.direction * (value - threshold.value) < -1e-9:
-                shown = f"{measure.title} {format_number(value, measure.digits + 1)}"
-                line = f"{title}: {shown} is {side} {threshold.value:g}"
+                number = format_number(value, measure.digits + 1)
+                line = f"{title}: {measure.title} {number} is {side} {threshold.value:g}"
                 checks.append(Check(line, is_worse=True))
     return checks
 
@@ -5211,7 +5195,7 @@ class EarlierRun(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """A system compared with itself in earlier results, over the questions that both have with equal gold."""
+    """A system compared with its earlier run, over the questions that both have with equal gold."""
 
     block: Mapping[str, Any]  # as results have it
     notes: Sequence[str]  # which questions are left out
@@ -5221,7 +5205,7 @@ class Changes(NamedTuple):
 def find_changes(
     study: Study[A], group: GradedGroup[A], runs: Mapping[str, EarlierRun]
 ) -> dict[str, Changes]:
-    """Compare systems with their earlier runs: has any score dropped?"""
+    """Compare systems with their earlier runs."""
     keys = group.table.item_keys
     common: dict[str, Sample] = {}
     pairs = []
@@ -5322,7 +5306,7 @@ def build_baseline_part(path: str | None, changes: Mapping[str, Changes]) -> Par
 
 
 class Option(NamedTuple):
-    """A command-line option: its flag, and the settings of argparse's add_argument."""
+    """A command-line option: its flag, and the settings for add_argument."""
 
     flag: str
     settings: Mapping[str, Any]
@@ -5332,7 +5316,7 @@ class Option(NamedTuple):
 
 
 def option(default: Any, help_text: str, flag: str = "", **settings: Any) -> Any:
-    """Return an Option, whose flag is the attribute's name with dashes by default; False makes a switch."""
+    """Return an Option, whose flag is its attribute's name by default; False makes a switch."""
     if default is False:
         settings["action"] = "store_true"
     else:
@@ -5360,13 +5344,12 @@ def parse_name(text: str) -> str:
 
 
 def parse_number(kind: type[int | float], lowest: float, highest: float, text: str) -> float:
-    """Return a number within bounds, which are themselves allowed."""
     with suppress(ValueError):
         number = kind(text)
         if lowest <= number <= highest:
             return number
-    what = "a whole number" if kind is int else "a number"
-    raise argparse.ArgumentTypeError(f"expected {what} from {lowest:,} to {highest:,}, got {text[:20]!r}")
+    form = "a whole number" if kind is int else "a number"
+    raise argparse.ArgumentTypeError(f"expected {form} from {lowest:,} to {highest:,}, got {text[:20]!r}")
 
 
 parse_amount = partial(parse_number, float, 0, 10**6)
@@ -5380,7 +5363,7 @@ VALUE_TYPES = {  # by the metavar of an option; others are texts
 
 
 class Options(argparse.Namespace):
-    """The options of a command; a subclass per command. Help shows each subclass as a group."""
+    """The options of a command. Help shows each subclass as a group."""
 
     epilog: ClassVar[str] = ""  # at the end of the help
     quiet: bool = option(False, "print nothing on stderr unless something is wrong")
@@ -5458,8 +5441,8 @@ class JudgeOptions(Options):
 
 # ------------------------------------------------------------------ 12. A split and its criteria
 
-# In: questions and predictions. Out: answers with the scores that need no judge, and what a judge is asked:
-# whatever it decides about an answer is a Criterion. Read first: SplitAnswer, score_prediction, RUBRIC.
+# In: questions and predictions. Out: the scores that need no judge, and what a judge is asked: whatever it
+# decides about an answer is a Criterion. Read first: SplitAnswer, score_prediction, RUBRIC.
 
 
 class Split(NamedTuple):
@@ -5483,39 +5466,39 @@ class Split(NamedTuple):
     def measures(self) -> list[Measure]:
         return list(flatten(self.blocks.values()))
 
-    def find_gold(self, question: Question | None) -> Document:
-        """Return the document that has a question's gold sentences, if there are any."""
-        return self.documents[question.doc_id] if question and question.doc_id else Document("missing")
+    def find_gold(self, question: Question) -> Document:
+        """Return the document that has a question's gold sentences."""
+        return self.documents[question.doc_id] if question.doc_id else Document("missing")
 
     def find_document(self, doc_id: str) -> Document:
         if doc_id in self.documents:
             return self.documents[doc_id]
         if os.path.normpath(doc_id).replace(os.sep, "/") != doc_id:
-            return Document("missing")  # such as ./x: a document has one name
+            return Document("missing")  # as ./x: a document has one name
         if doc_id not in self.others:
             self.others[doc_id], _ = read_document(doc_id, [], self.root)
         return self.others[doc_id]
 
 
 class Submission(NamedTuple):
-    """The systems in one folder, graded together. Its name is "" in the current directory."""
+    """The systems in one folder, graded together."""
 
-    name: str = ""
+    name: str = ""  # "" in the current directory
     folder: str = ""  # that has its files, which are only read
-    output_folder: str = ""  # in the folder of the results, for its own results and pages
-    page: str = ""  # in the folder of the results
+    output_folder: str = ""  # for its results and pages, in the folder of the run's results
+    page: str = ""  # in that folder, too
     names: Sequence[str] = ()  # of the systems to grade
     systems: Sequence[SplitSystem] = ()  # that could be read
-    problems: Sequence[Problem] = ()  # each keeps one system out, and no other
-    differences: Sequence[Difference] = ()  # of its systems, once they are graded
+    problems: Sequence[Problem] = ()  # each keeps one system out
+    differences: Sequence[Difference] = ()  # of graded systems
 
     @property
     def reasons(self) -> list[str]:
-        """The problems as seen from within its folder: "dev_x_output.json:3: JSON is cut off"."""
+        """The problems, without the folder: "dev_x_output.json:3: JSON is cut off"."""
         return [problem._replace(file=self.find_inner(problem.file)).describe() for problem in self.problems]
 
     def find_inner(self, path: str) -> str:
-        """Return a file's path within the folder: no page names the folders above it."""
+        """Return a path within the folder: no page names the folders above it."""
         return path.removeprefix(self.folder).removeprefix("/")
 
     @property
@@ -5566,6 +5549,8 @@ CITATION_KINDS = {
 
 
 class SplitAnswer(Answer, gc=False):
+    """A system's answer to a question of a split. A missing one has NO_PREDICTION."""
+
     question: Question
     prediction: Prediction
     split: Split
@@ -5597,10 +5582,10 @@ class SplitAnswer(Answer, gc=False):
         return find_flags(self.prediction.answer, self.question.question, self.question.answer)
 
     def identify(self, criterion: Criterion) -> str:
-        """Return the ID that people write into their files to tie a score by a criterion to this answer.
+        """Return the ID by which people tie a score by a criterion to this answer.
 
-        It changes with all that they are shown to decide on: the citations are part of a decision on the
-        support only. The letter before the digits keeps spreadsheets from making it a number.
+        It changes with all that they decide on; the citations matter for the support only. The letter before
+        the digits keeps spreadsheets from making it a number.
         """
         question = self.question
         rubric = question.rubric or Rubric()
@@ -5614,13 +5599,13 @@ class SplitAnswer(Answer, gc=False):
         """Return gold and cited sentences by kind; none is invented if the document's are unknown."""
         gold = self.question.evidence_sentences
         cited = self.prediction.evidence_sentences
-        known = self.document.sentences
+        sentences = self.document.sentences
         citations: dict[str, list[str]] = {kind: [] for kind in CITATION_KINDS}
         for name in dict.fromkeys([*gold, *cited]):
             if name in gold:
                 kind = "right" if name in cited else "missed"
             else:
-                kind = "not_in_gold" if known is None or name in known else "invented"
+                kind = "not_in_gold" if sentences is None or name in sentences else "invented"
             citations[kind].append(name)
         return citations
 
@@ -5628,7 +5613,7 @@ class SplitAnswer(Answer, gc=False):
 SplitSystem: TypeAlias = System[SplitAnswer]
 
 
-# The system of a submission without systems, and an answer for the names of what is said of one.
+# The system of a submission without systems, and the answer of rows of which only the names are of use
 NO_SYSTEM: SplitSystem = System("", InputFile("", ""))
 NO_SPLIT_ANSWER = SplitAnswer(
     OpenQuestion(), NO_PREDICTION, Split("", NO_SYSTEM.file, [], {}, {}), "", id="", item_key=(), cluster=""
@@ -5636,7 +5621,7 @@ NO_SPLIT_ANSWER = SplitAnswer(
 
 
 def hash_gold(question: Question) -> str:
-    """Return what tells a baseline whether a question is still the same one: all that any score rests on."""
+    """Return the `gold_id` of a question, which changes with all that any score rests on."""
     rubric = question.rubric or Rubric()
     texts = [question.question, *question.gold_ids, question.answer, *question.evidence_sentences]
     texts += [rubric.description, *rubric.level_texts]
@@ -5644,7 +5629,7 @@ def hash_gold(question: Question) -> str:
 
 
 def score_prediction(question: Question, prediction: Prediction) -> dict[str, float]:
-    """Return the scores that need no judge: of retrieval, and of citations where there is gold evidence."""
+    """Return the scores of retrieval and, where there is gold evidence, of citations."""
     scores: dict[str, float] = {}
     retrieved = prediction.retrieved_ids
     for k, measure in RECALL_MEASURES.items():  # There is one gold document: recall is 0 or 1.
@@ -5677,10 +5662,10 @@ def find_states(answers: Sequence[SplitAnswer], judged: Iterable[Criterion]) -> 
 
 
 def mark_lacking(not_submitted: Iterable[str]) -> dict[str, State]:
-    """Return the states of all measures that rest on what a system has not submitted."""
+    """Return the states of the measures that rest on what a system has not submitted."""
     states = dict.fromkeys(not_submitted, State.NOT_SUBMITTED)
-    # The combined score is half evidence. Without any citation it still counts, as half of the answer score,
-    # but a difference to a system that cites would be called one of quality.
+    # Without any citation the combined score still counts, but is not compared: a difference to a system that
+    # cites would be called one of quality.
     if EVIDENCE_MEASURE.name in states:
         states[COMBINED_MEASURE.name] = State.PARTLY_SUBMITTED
     return states
@@ -5730,11 +5715,10 @@ def find_cited_sentences(answer: SplitAnswer) -> tuple[str, dict[str, str] | Non
     """
     best_id = answer.question.doc_id
     best: dict[str, str] | None = None
-    cited = set(answer.prediction.evidence_sentences)
     for doc_id in dict.fromkeys([best_id, *answer.prediction.retrieved_ids[:1]]):
-        known = answer.split.find_document(doc_id).sentences
-        if known is not None:
-            texts = {name: text for name, text in known.items() if name in cited}
+        sentences = answer.split.find_document(doc_id).sentences
+        if sentences is not None:
+            texts = {name: sentences[name] for name in sentences if name in answer.cited}
             if best is None or len(texts) >= max(len(best), 1):
                 best_id = doc_id
                 best = texts
@@ -5743,16 +5727,15 @@ def find_cited_sentences(answer: SplitAnswer) -> tuple[str, dict[str, str] | Non
 
 def find_cited_document(answer: SplitAnswer) -> str | None:
     """Return the document whose sentences the judge was shown."""
-    doc_id, _ = find_cited_sentences(answer)
-    return doc_id if isinstance(prepare_support(answer), Task) else None
+    return find_cited_sentences(answer)[0] if isinstance(prepare_support(answer), Task) else None
 
 
 def qualify_citations(answer: SplitAnswer, score: float) -> str:
-    """Return the cited document if it is not the gold one, and whether the cited IDs are wrong ones."""
+    """Say so if the cited document is not the gold one, or the cited IDs are wrong ones."""
     text = ""
     doc_id = find_cited_document(answer)
     if doc_id and doc_id not in answer.question.gold_ids:
-        text += f" by sentences of {doc_id}"
+        text = f" by sentences of {doc_id}"
     if answer.gold and score and not set(answer.gold) & set(answer.cited):
         degree = "supported" if score == SUPPORT_MEASURE.highest else "partly supported"
         text += f" (wrong by ID, {degree} by content)"
@@ -5774,7 +5757,7 @@ def describe_answer(answer: SplitAnswer) -> Block:
 def describe_support(answer: SplitAnswer) -> Block:
     scored = answer.find_decision(SUPPORT) or answer.find_judgement(SUPPORT)
     word = None
-    if scored:  # Repeats may have a mean between two words.
+    if scored:  # The mean of repeats may be between two words.
         choices = PROMPTS["support"].choices
         word = min(choices, key=lambda word: (abs(choices[word] - scored.score), choices[word]))
     return {
@@ -5809,9 +5792,9 @@ BUILT_IN_CRITERIA = {"support": SUPPORT}
 
 # ------------------------------------------------------------------ 13. A split's inputs
 
-# In: questions, corpus and predictions of a split, in this folder or of many submissions. Out: a Split with
-# the gold side, and Submissions with their systems, each with warnings about its data. What is wrong with a
-# submission stays its own problem. Read first: read_split, read_submissions; `check` is this section.
+# In: questions, corpus and predictions. Out: a Split with the gold side, and Submissions with their systems,
+# each with warnings about its data. What is wrong with a submission stays its own problem. Read first:
+# read_split, read_submissions; `check` is this section.
 
 LABELS_FILE = "{split}_labels.csv"
 OVERRIDES_FILE = "{split}_overrides.csv"
@@ -5869,7 +5852,7 @@ KIT_README = """\
 
 
 def check_inputs(options: CheckOptions, console: Console) -> int:
-    """Check all input of a split: judge nothing, write nothing. Of the questions the texts are enough."""
+    """Check all input of a split, also with questions that have no gold. Judge nothing, write nothing."""
     if options.student_kit:
         return write_kit(options.split, options.student_kit, console)
     problems: Problems = []
@@ -5897,13 +5880,12 @@ def describe_submissions(submissions: Sequence[Submission]) -> Iterator[str]:
     for submission in submissions:
         texts = dict.fromkeys(submission.names, "cannot be graded")
         for system in submission.systems:
-            predictions = [answer.prediction for answer in system.answers]
-            blank = [answer.id for answer in system.answers if is_blank(answer.prediction.answer)]
-            n_cited = sum(bool(row.evidence_sentences) for row in predictions)
-            n_retrieved = sum(bool(row.retrieved_ids) for row in predictions)
-            n_answered = len(predictions) - len(blank)
-            text = f"{n_answered} of {len(predictions)} questions answered, {n_cited} with citations, "
-            text += f"{n_retrieved} with retrieval"
+            answers = system.answers
+            blank = [answer.id for answer in answers if is_blank(answer.prediction.answer)]
+            n_cited = sum(bool(answer.cited) for answer in answers)
+            n_retrieved = sum(bool(answer.prediction.retrieved_ids) for answer in answers)
+            text = f"{len(answers) - len(blank)} of {len(answers)} questions answered, {n_cited} with "
+            text += f"citations, {n_retrieved} with retrieval"
             texts[system.name] = text + (f"; not answered: {shorten_names(blank)}" if blank else "")
         for name, text in texts.items():
             yield f"{join_folder(submission.name, name)}: {text}"
@@ -5913,7 +5895,7 @@ def describe_submissions(submissions: Sequence[Submission]) -> Iterator[str]:
 
 
 def write_kit(split: str, folder: str, console: Console) -> int:
-    """Write all that students need to check their predictions, into a folder that is new or empty."""
+    """Write what students need to check their predictions, into a folder that is new or empty."""
     problems: Problems = []
     questions, _ = read_questions(split, problems)
     raise_problems(problems)
@@ -5943,12 +5925,12 @@ def write_kit(split: str, folder: str, console: Console) -> int:
 
 
 def is_split(name: str) -> bool:
-    is_named_right = re.fullmatch(SPLIT_NAME, name) is not None
-    return name in SPLITS or (is_named_right and os.path.isfile(QUESTIONS_FILE.format(split=name)))
+    has_form = re.fullmatch(SPLIT_NAME, name) is not None
+    return name in SPLITS or (has_form and os.path.isfile(QUESTIONS_FILE.format(split=name)))
 
 
 def advise_on_split(name: str, commands: Iterable[str] = ()) -> str:
-    """Return what may be meant by the name of no split, and all splits that have questions."""
+    """Return what the name of no split may mean, and all splits that have questions."""
     names = find_files("", QUESTIONS_FILE.format(split="*"))
     splits = sorted(filter(is_split, names), key=[*SPLITS, *names].index)
     advice = suggest(name, [*commands, *splits])
@@ -5959,7 +5941,7 @@ def advise_on_split(name: str, commands: Iterable[str] = ()) -> str:
 
 
 def find_files(folder: str, form: str) -> dict[str, str]:
-    """Map what stands from the first * of a form to its last to the files' paths, in alphabetical order."""
+    """Map what files have in place of the * of a form to their paths, in alphabetical order."""
     start = os.path.join(folder, form.partition("*")[0])
     end = form.rpartition("*")[2]
     paths = sorted(glob.glob(os.path.join(glob.escape(folder), form)))
@@ -5968,7 +5950,7 @@ def find_files(folder: str, form: str) -> dict[str, str]:
 
 
 def read_split(name: str, problems: Problems, root: str = "", *, is_check: bool = False) -> Split:
-    """Read the gold side of a split; what is wrong with any of its files is added to `problems`."""
+    """Read the gold side of a split."""
     questions, file = read_questions(name, problems, root, accepts_open=is_check)
     if questions and not any(question.gold_ids for question in questions):  # open ones: see read_questions
         gold_hashes = [""] * len(questions)
@@ -5989,7 +5971,7 @@ def read_split(name: str, problems: Problems, root: str = "", *, is_check: bool 
 def read_questions(
     split: str, problems: Problems, root: str = "", *, accepts_open: bool = False
 ) -> tuple[list[Question], InputFile]:
-    """Read one question per line, or a list. Those without an ID are numbered q001, q002, ... by position."""
+    """Read one question per line, or a list. Those without an ID are q001, q002, ... by position."""
     file = read_file(os.path.join(root, QUESTIONS_FILE.format(split=split)), problems)
     data = file.data or b""
     is_open = b'"question"' in data and not re.search(rb'"(doc_id|answer)"', data)
@@ -6015,7 +5997,7 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
     first_paths: dict[str, str] = {}
     for path in paths:
         name = show_name(os.path.basename(os.path.abspath(path)))
-        # Any system can have a folder of this name: some characters and the devices of Windows are avoided.
+        # Windows, too, can have a folder of this name: it lacks some characters, and has devices.
         output_name = re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(name).strip(" .")) or "_"
         if re.match(r"(?i)(aux|con|nul|prn|(com|lpt)\d)(\.|$)", output_name):
             output_name = f"_{output_name}"
@@ -6029,7 +6011,7 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a system has put this file or folder beside people's."""
+    """Return whether an operating system has put this file or folder beside people's."""
     return name.startswith(".") or name.casefold() in ("__macosx", "desktop.ini", "thumbs.db")
 
 
@@ -6054,17 +6036,16 @@ def read_submission(split: Split, submission: Submission, chosen: Sequence[str] 
             raise InputError([Problem(folder, text)])
         for name in names or ["*"]:  # if there is none, reading says that
             usual = os.path.join(folder, PREDICTIONS_FILE.format(split=split.name, system=name))
-            system = read_system(split, submission, name, files.get(name, usual), problems)
-            systems += [system] if system else []
+            systems.append(read_system(split, submission, name, files.get(name, usual), problems))
     except InputError as error:
         problems += error.records
     except OSError as error:
         problems.append(Problem(folder, f"cannot be read: {error.strerror}"))
-    return submission._replace(names=names, systems=systems, problems=problems)
+    return submission._replace(names=names, systems=list(filter(None, systems)), problems=problems)
 
 
 def find_inner_folder(folder: str, split: str) -> str:
-    """Return the folder that has predictions: this one, or else the only one in it, as after unzipping."""
+    """Return the folder with predictions: this one, or else the only one in it, as after unzipping."""
     if os.path.islink(folder):
         raise InputError([Problem(folder, "a link: put the folder itself here")])
     paths = [f"{folder}/{name}" for name in os.listdir(folder) if not is_hidden(name)]
@@ -6076,7 +6057,7 @@ def find_inner_folder(folder: str, split: str) -> str:
 def read_system(
     split: Split, submission: Submission, name: str, path: str, problems: Problems
 ) -> SplitSystem | None:
-    """Read a system's predictions, and what is odd about them, and pair each question with its prediction."""
+    """Read a system's predictions, pair each question with one, and warn of what is odd about them."""
     if submission.name and not is_inside(submission.folder, path):
         problems.append(Problem(path, "a link out of the submission's folder"))
         return None
@@ -6108,7 +6089,7 @@ def read_system(
 
 
 def find_systems(folder: str, split: str) -> dict[str, str]:
-    """Map the names of systems, as they are shown, to the files of their predictions."""
+    """Map the names of systems, as shown, to the files of their predictions."""
     paths = find_files(folder, PREDICTIONS_FILE.format(split=split, system="*"))
     folded = {path: fold_text(show_name(name)) for name, path in paths.items()}
     repeated = find_repeated(folded.values())
@@ -6121,14 +6102,14 @@ def find_systems(folder: str, split: str) -> dict[str, str]:
 def parse_predictions(
     file: FileData, split: Split, malformed: Warnings, problems: Problems
 ) -> tuple[dict[str, Prediction], list[str]] | None:
-    """Return the predictions for known questions and all IDs, or None after adding a problem.
+    """Return the predictions for the questions, and all IDs; None after adding a problem.
 
-    Rows and fields that are malformed count as blank, and are added to `malformed`.
+    Malformed rows and fields count as blank, and are added to `malformed`.
     """
-    known = {question.question_id for question in split.questions}
+    question_ids = {question.question_id for question in split.questions}
     faults: dict[str, Problems] = defaultdict(list)  # of each field; of whole predictions by ""
     try:
-        parsed = parse_members(Prediction, file, known, partial(parse_prediction, faults))
+        parsed = parse_members(Prediction, file, question_ids, partial(parse_prediction, faults))
     except JSON_ERRORS as error:
         problem = describe_fault(error, JsonRow(file.name, None))
         if file.text.lstrip().startswith("["):
@@ -6170,13 +6151,13 @@ UNKNOWN_ID = "predictions for IDs that no question has"
 
 
 def check_gold(split: Split, *, is_check: bool) -> Warnings:
-    """Return a warning for each thing that is odd about the gold; to check there are more than to grade."""
+    """Return a warning for each thing that is odd about the gold: to check there are more than to grade."""
     questions = split.questions
     checked = questions if is_check else []
     by_state = defaultdict(list)
     for doc_id, document in split.documents.items():
         by_state[document.state].append(doc_id)
-    # A corpus may be incomplete: to grade, that is worth a warning only if most documents are missing.
+    # A corpus may be incomplete: to grade, this is worth a warning only if most documents are missing.
     is_odd = is_check or 2 * len(by_state["missing"]) > len(split.documents)
     lacking = []
     strange = []
@@ -6249,7 +6230,7 @@ def check_question_ids(split: Split, rows: Mapping[str, Prediction], names: Sequ
 
 
 def match_forms(names: Iterable[str], known: Iterable[str], fold: Callable[[str], str]) -> dict[str, str]:
-    """Map each unknown name to the known one that is equal once both are folded, if there is only one."""
+    """Map each unknown name to the known one that is equal once folded, if there is only one."""
     by_form = defaultdict(set)
     for name in known:
         by_form[fold(name)].add(name)
@@ -6284,10 +6265,10 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> Warnings:
         elif not split.lacks_documents and split.find_document(name).state == "missing":
             similar.append(f"{name} for {matches[name]}")
     form = "retrieved IDs unlike those of the documents"
-    found = [WarningRecord(form, similar, "write them as in the corpus", is_misread=True)]
+    warnings = [WarningRecord(form, similar, "write them as in the corpus", is_misread=True)]
     if not split.corpus_sha256:  # with gold, only its documents are known
-        found.append(WarningRecord("retrieved IDs that no document of the corpus has", others))
-    return found
+        warnings.append(WarningRecord("retrieved IDs that no document of the corpus has", others))
+    return warnings
 
 
 def check_citations(split: Split, rows: Mapping[str, Prediction]) -> Warnings:
@@ -6301,7 +6282,7 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> Warnings:
         ids = dict.fromkeys([*question.gold_ids, *row.retrieved_ids])
         documents = list(map(split.find_document, ids)) or list(split.documents.values())
         known = set(flatten(document.sentences or () for document in documents))
-        names = sorted(set(row.evidence_sentences).difference(known))
+        names = sorted(set(row.evidence_sentences) - known)
         forms = {} if split.lacks_documents else match_forms(names, gold or known, fold_id)
         similar += [f"{name} for {form}" for name, form in forms.items()]
         # They may be of a document that is not in the corpus, unless all of it is looked at.
@@ -6336,14 +6317,14 @@ def find_misspelt_fields(file: FileData, rows: Mapping[str, Prediction]) -> Warn
             if value and not fields.get(meant[name]):
                 examples[name, meant[name]].append(question_id)
     warnings = []
-    for (name, field), cases in itertools.islice(examples.items(), MAX_NAMES_SHOWN):
+    for (name, field), cases in [*examples.items()][:MAX_NAMES_SHOWN]:
         kind = f'predictions with the unknown field "{cut_text(name)}"'
         warnings.append(WarningRecord(kind, cases, f'did you mean "{field}"?', is_misread=True))
     return warnings
 
 
 def list_data_warnings(submissions: Sequence[Submission]) -> Warnings:
-    """Return the warnings about all submissions; about IDs that no question has once for a class."""
+    """Return the warnings about all submissions: one about IDs that no question has for a class."""
     warnings = []
     unknown = []
     for warning in flatten(submission.warnings for submission in submissions):
@@ -6359,7 +6340,7 @@ def list_data_warnings(submissions: Sequence[Submission]) -> Warnings:
 
 
 def find_equal(submissions: Sequence[Submission]) -> list[list[str]]:
-    """Return the titles of systems of different submissions whose predictions are all equal."""
+    """Return the titles of systems of different submissions that have equal predictions."""
     owners: dict[str, dict[str, str]] = defaultdict(dict)  # hash -> title -> submission
     for system in flatten(submission.systems for submission in submissions):
         rows = []
@@ -6374,8 +6355,8 @@ def find_equal(submissions: Sequence[Submission]) -> list[list[str]]:
 
 # ------------------------------------------------------------------ 14. People
 
-# In: a file in which people decide on answers (overrides). Out: People, with the rows that are tied to an
-# answer of this run; the sheet in which people score answers. Read first: read_people, write_label_sheet.
+# In: a file in which people decide on answers. Out: People, with the decisions on answers of this run; the
+# sheet in which people score answers. Read first: read_people, write_label_sheet.
 
 # -- People's decisions
 
@@ -6386,7 +6367,7 @@ OwnedAnswer: TypeAlias = tuple[str, SplitAnswer]  # with the title of its system
 class People(NamedTuple):
     overrides: Mapping[DecisionKey, Decision] = NOTHING
     files: Sequence[InputFile] = ()
-    rejected: Sequence[str] = ()  # rows that do not count: where, and why
+    rejected: Sequence[str] = ()  # rows that do not count, and why
 
     @property
     def warnings(self) -> Warnings:
@@ -6400,7 +6381,7 @@ RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
 
 
 def read_people(split: Split, systems: Sequence[SplitSystem], path: str | None, problems: Problems) -> People:
-    """Read what people have decided on judged systems: the named file, or the usual one if it is no link.
+    """Read what people have decided on judged systems, in a named file or the usual one.
 
     A decision that names nobody is on all equal answers that have no decision of their own.
     """
@@ -6448,7 +6429,7 @@ def read_people(split: Split, systems: Sequence[SplitSystem], path: str | None, 
 
 
 class RowFault(Exception):
-    """A row of people's files does not count, and why."""
+    """Why a row of people's files does not count."""
 
 
 def find_answers(
@@ -6503,10 +6484,11 @@ def write_label_sheet(inputs: SplitInputs, n_drawn: int, console: Console) -> in
         raise UsageError(f"{path} exists and may hold scores: move it away")
     lots = {}
     for system in inputs.study.systems:
-        for answer in system.answers if system.title in inputs.study.judged_titles else ():
-            if answer.question.rubric and not is_blank(answer.prediction.answer):
+        for position, task in list_tasks(inputs.study, system, RUBRIC):
+            if isinstance(task, Task):
                 # The lowest lots are drawn: always the same, and as good as random. The gold is in them, so
                 # that nobody who does not know it can choose a name that is not drawn.
+                answer = system.answers[position]
                 lot = f"{answer.id}\0{system.title}\0{answer.gold_hash}"
                 lots[hashlib.sha256(lot.encode("utf-8", "replace")).hexdigest()] = answer
     if not lots:
@@ -6549,10 +6531,9 @@ def build_sheet_row(answer: SplitAnswer) -> dict[str, object]:
 def build_split_document(graded: GradedSplit, submission: Submission) -> Block:
     """Return the content of a results file. Its paths are relative to the folder of the run."""
     split = graded.inputs.split
-    root = os.path.join(split.root, "")
 
     def show(path: str) -> str:
-        path = path.removeprefix(root)
+        path = path.removeprefix(os.path.join(split.root, ""))
         if not os.path.isabs(path):
             return path
         with suppress(ValueError):  # on another drive
@@ -6563,14 +6544,14 @@ def build_split_document(graded: GradedSplit, submission: Submission) -> Block:
     for system in submission.systems:
         results = build_results(split, system, graded.session)
         inputs = (split.file, system.file, *graded.inputs.people.files)
-        warnings = [*split.warnings, *system.warnings]
+        warnings = (*split.warnings, *system.warnings)
         results["run"] = {
             "schema": RESULTS_SCHEMA,
             "program_version": VERSION,
             "prompt_hash": RUBRIC.prompt_hash,
             "inputs": [InputFile(show(file.file), file.sha256) for file in inputs],
             "corpus": {"documents": len(split.documents), "sha256": split.corpus_sha256},
-            "warnings": describe_warnings([row._replace(file=show(row.file)) for row in warnings]),
+            "warnings": [warning._replace(file=show(warning.file)).describe() for warning in warnings],
         }
         if system.name in graded.changes_since:
             results["baseline"] = graded.changes_since[system.name].block
@@ -6609,10 +6590,9 @@ def build_results(split: Split, system: SplitSystem, session: Session) -> Block:
         ),
     }
     for criterion in system.judged:
-        measures = split.blocks[criterion.block]
-        results[criterion.block] |= build_judge_results(system, criterion, measures, session)
+        results[criterion.block] |= build_judge_results(split, system, criterion, session)
     if RUBRIC in system.judged:
-        n_rubrics = sum(question.rubric is not None for question in split.questions)
+        n_rubrics = count_rubrics(system)
         results["llm_judge"] |= {"questions_with_rubrics": n_rubrics, "lambda_weight": ANSWER_WEIGHT}
     return results
 
@@ -6634,9 +6614,7 @@ def summarize_blocks(blocks: Mapping[str, Sequence[Measure]], means: Means) -> d
     return summaries
 
 
-def build_judge_results(
-    system: SplitSystem, criterion: Criterion, measures: Sequence[Measure], session: Session
-) -> Block:
+def build_judge_results(split: Split, system: SplitSystem, criterion: Criterion, session: Session) -> Block:
     score = criterion.measure.name
     rows = [answer for answer in system.answers if score in answer.scores or answer.find_failure(criterion)]
     scored = [answer for answer in rows if score in answer.scores]
@@ -6644,11 +6622,11 @@ def build_judge_results(
     return {
         "total_questions": len(system.answers),
         "questions_scored": len(scored),
-        **sum_scores(scored, measures),
+        **sum_scores(scored, split.blocks[criterion.block]),
         "prompt_hash": criterion.prompt_hash,
         "judge_model": session.model,
         "reply_models": count_models(judgements),
-        **session.describe_left_out(),
+        **session.left_out,
         **({"repeats": system.repeats} if system.repeats > 1 else {}),
         "failed_questions": list_ids(system.find_missing(criterion, was_asked=True)),
         "unjudged_questions": list_ids(system.find_missing(criterion, was_asked=False)),
@@ -6694,19 +6672,16 @@ def build_judged_row(system: SplitSystem, answer: SplitAnswer, criterion: Criter
 
 
 def summarize_usage(session: Session, judgements: Sequence[Judgement]) -> Block:
-    """Return what the judgements cost when they were made, whichever run paid for them.
-
-    It is None if the service has not counted the tokens of all.
-    """
-    replies = [judgement.reply for judgement in judgements if judgement.reply]
-    usage = sum((reply.usage for reply in replies), NO_USAGE)
+    """Return what the judgements cost, whichever run paid. None: the service has not counted all tokens."""
+    usages = [judgement.reply.usage for judgement in judgements if judgement.reply]
+    usage = sum(usages, NO_USAGE)
     counted = {
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
         "cached_tokens": usage.cached,
         "cost_usd": compute_cost(session.price, usage),
     }
-    is_known = all(reply.usage.total for reply in replies)
+    is_known = all(usage.total for usage in usages)
     return {"judgements": len(judgements), **(counted if is_known else dict.fromkeys(counted))}
 
 
@@ -6736,9 +6711,9 @@ def read_results(file: FileData, problems: Problems) -> dict[str, Mapping[str, S
 def read_baseline(split: Split, options: SplitOptions, problems: Problems) -> Mapping[str, EarlierRun]:
     """Return the runs of earlier results. Raises UsageError if they cannot be a baseline of this one."""
     path = options.baseline or ""
-    results_file = os.path.join(split.out, RESULTS_FILE.format(split=split.name))
     if options.submissions:
         raise UsageError("--baseline compares the current directory's systems: leave out --submissions")
+    results_file = os.path.join(split.out, RESULTS_FILE.format(split=split.name))
     if os.path.realpath(path) == os.path.realpath(results_file):
         raise UsageError(f"--baseline {path}: this run replaces it; keep a copy under another name")
     file = read_file(path, problems)
@@ -6847,17 +6822,12 @@ def render_system(system: SplitSystem) -> str:
     ]
     for measure in CITATION_MEASURES:
         lines.append(f"Average {measure.title}: {format_mean(system, measure, 4)}")
-    if RUBRIC in system.judged:
-        lines += list_judge_lines(system)
-    return "\n".join(lines)
-
-
-def list_judge_lines(system: SplitSystem) -> list[str]:
-    n_rubrics = sum(answer.question.rubric is not None for answer in system.answers)
-    lines = [
+    if RUBRIC not in system.judged:
+        return "\n".join(lines)
+    lines += [
         render_title("LLM_JUDGE EVALUATION RESULTS"),
         f"Total Questions: {len(system.answers)}",
-        f"Questions with Rubrics: {n_rubrics}",
+        f"Questions with Rubrics: {count_rubrics(system)}",
         f"Lambda Weight (answer vs evidence): {ANSWER_WEIGHT:.2f}",
         "\n--- OVERALL SCORES ---",
         f"Average Answer Score (1-5): {format_mean(system, ANSWER_MEASURE, 2)}",
@@ -6865,19 +6835,24 @@ def list_judge_lines(system: SplitSystem) -> list[str]:
         f"Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}",
     ]
     for criterion in system.judged:
+        measure = criterion.measure
         if criterion is not RUBRIC:
-            measure = criterion.measure
             bounds = f"{measure.lowest:g}-{measure.highest:g}"
             lines.append(f"Average {measure.title} ({bounds}): {format_mean(system, measure, 2)}")
-    return [*lines, *map(escape_console, [*describe_scored(system), *describe_marked(system)])]
+    lines += map(escape_console, [*describe_scored(system), *describe_marked(system)])
+    return "\n".join(lines)
 
 
 def format_mean(system: SplitSystem, measure: Measure, digits: int) -> str:
     return format_number(system.find_mean(measure).value, digits)
 
 
+def count_rubrics(system: SplitSystem) -> int:
+    return sum(answer.question.rubric is not None for answer in system.answers)
+
+
 def describe_scored(system: SplitSystem) -> list[str]:
-    n_questions = sum(answer.question.rubric is not None for answer in system.answers)
+    n_questions = count_rubrics(system)
     n_scored = system.find_mean(ANSWER_MEASURE).n
     if RUBRIC not in system.judged or n_scored == n_questions:
         return []
@@ -6897,8 +6872,8 @@ def describe_decisions(system: SplitSystem) -> list[str]:
     lines = []
     for answer, criterion in itertools.product(system.answers, system.judged):
         decision = answer.find_decision(criterion)
+        judgement = answer.find_judgement(criterion)
         if decision:
-            judgement = answer.find_judgement(criterion)
             by_judge = f"the judge's {criterion.format_score(judgement.score)}" if judgement else "no score"
             text = f"{criterion.format_score(decision.score)} instead of {by_judge}: {decision.reason}"
             lines.append(f"Overridden {answer.id}: {criterion.prefix}{text}")
@@ -6957,8 +6932,8 @@ def build_split_report(graded: GradedSplit, submission: Submission, first: Seque
     split = graded.inputs.split
     systems = submission.systems
     title = ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name]))
-    nobody = replace(NO_SYSTEM, repeats=graded.session.repeats)
-    report = Report(title, [], header=list(build_csv_row(split, nobody)))
+    header = list(build_csv_row(split, replace(NO_SYSTEM, repeats=graded.session.repeats)))
+    report = Report(title, [], header=header)
     if not systems:
         appeal = Part("How to appeal", lines=read_appeal(split), slot="first")
         return report._replace(parts=[Part("Not graded", lines=submission.reasons, slot="box"), appeal])
@@ -6968,8 +6943,9 @@ def build_split_report(graded: GradedSplit, submission: Submission, first: Seque
         marked += prefix_lines(system.name, describe_marked(system))
         marked += [FLAGS_NOTE] if system.flagged and FLAGS_NOTE not in marked else []
         warnings += warn_about_missing(system, split.criteria)
-    warnings = [warning._replace(file=submission.find_inner(warning.file)) for warning in warnings]
-    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(warnings)]
+    lines = prefix_lines("not graded", submission.reasons)
+    for warning in warnings:
+        lines.append(warning._replace(file=submission.find_inner(warning.file)).describe())
     facts = {"Judge": graded.session.model or "none"}
     if not first:
         lines += describe_warnings(split.warnings)
@@ -6996,7 +6972,7 @@ def build_overview_part(split: Split, submission: Submission, *, is_of_class: bo
     measures = split.measures
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     lines = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
-    if not is_of_class:  # A student has no use for what tells which scores may be compared.
+    if not is_of_class:  # A student has no use for what says which scores may be compared.
         lines += describe_certainty(systems, measures, submission.differences)
         lines += list_provenance(systems)
     for system in systems:
@@ -7059,8 +7035,9 @@ def build_entries(split: Split, systems: Sequence[SplitSystem]) -> Iterator[Entr
         answers = {system.name: system.answers[position] for system in systems}
         facts = [f"document: {', '.join(question.gold_ids)}"]
         for facet in FACETS:
-            if getattr(question, facet):
-                facts.append(f"{facet}: {getattr(question, facet)}".replace("_", " "))
+            value = getattr(question, facet)
+            if value:
+                facts.append(f"{facet}: {value}".replace("_", " "))
         lists = {
             "Rubric": list_rubric_lines(question, answers),
             "Gold document": list_document_lines(question, answers, split.find_gold(question)),
@@ -7077,10 +7054,8 @@ def build_answer_card(system: SplitSystem, answer: SplitAnswer) -> Card:
     decision = answer.find_decision(RUBRIC)
     is_decided = any(isinstance(outcome, Decision) for outcome in answer.outcomes.values())
     reasons_to_look = {"failed": failure, "flagged": answer.flags, "overridden": is_decided}
-    points: list[Measure] = []  # there are none yet if judging failed
-    if not failure:
-        measures = [F1_MEASURE] if answer.score is None else [ANSWER_MEASURE, EVIDENCE_MEASURE]
-        points = [measure for measure in measures if measure.name in answer.scores]
+    measures = [F1_MEASURE] if answer.score is None else [ANSWER_MEASURE, EVIDENCE_MEASURE]
+    points = [row for row in measures if row.name in answer.scores and not failure]  # none yet if it failed
     headline = [f"{measure.title} {answer.scores[measure.name]:.3g}" for measure in points]
     return Card(
         system.name,
@@ -7115,36 +7090,32 @@ def build_answer_facts(system: SplitSystem, answer: SplitAnswer, points: list[Me
             texts = {name: textwrap.shorten(sentences[name], 120) for name in names if name in sentences}
             names = [": ".join(filter(None, (name, texts.get(name)))) for name in names]
         facts[CITATION_KINDS[kind]] = shorten_names(names)
-    other_ids = {}
+    ids = {"Answer ID": answer.identify(RUBRIC) if answer.question.rubric else ""}
     for criterion in system.judged:
-        if criterion is RUBRIC:
-            continue
-        outcome = answer.outcomes.get(criterion.name)
-        remark = ""
-        if criterion.needs_citations and outcome:
-            other_ids[f"Answer ID for {criterion.name}"] = answer.identify(criterion)
-            remark = qualify_citations(answer, outcome.score)
-        facts[criterion.measure.title] = criterion.describe(outcome, remark)
+        if criterion is not RUBRIC:
+            outcome = answer.outcomes.get(criterion.name)
+            remark = ""
+            if criterion.needs_citations and outcome:
+                ids[f"Answer ID for {criterion.name}"] = answer.identify(criterion)
+                remark = qualify_citations(answer, outcome.score)
+            facts[criterion.measure.title] = criterion.describe(outcome, remark)
     others = []
     for measure in (*CITATION_MEASURES, *JUDGE_MEASURES):
         if measure.name in answer.scores and measure not in points:
             others.append(f"{measure.title} {answer.scores[measure.name]:.{measure.digits}f}")
     facts["Other scores"] = ", ".join(others)
-    if answer.question.rubric:
-        facts["Answer ID"] = answer.identify(RUBRIC)
-    return facts | other_ids
+    return facts | ids
 
 
 def list_rubric_lines(question: Question, answers: Mapping[str, SplitAnswer]) -> list[Line]:
     if question.rubric is None:
         return [Line("", "This question has no rubric: its answers are not judged.")]
     lines = [Line("", question.rubric.description)] if question.rubric.description else []
-    given = {}
-    for system, answer in answers.items():
-        if answer.score is not None:
-            given[system] = str(find_nearest_level(answer.score))
     for level in RUBRIC_LEVELS:
-        badges = {f"given to {system}": float(level) for system in given if given[system] == level}
+        badges = {}
+        for system, answer in answers.items():
+            if answer.score is not None and str(find_nearest_level(answer.score)) == level:
+                badges[f"given to {system}"] = float(level)
         lines.append(Line(level, question.rubric.levels.get(level, ""), badges))
     return lines
 
@@ -7158,14 +7129,14 @@ def list_document_lines(
         is_long = len(document.text) > DOCUMENT_CHARS
         return [Line("", f"{document.text[:EXCERPT_CHARS]} …" if is_long else document.text)]
     is_long = sum(map(len, document.sentences.values())) > DOCUMENT_CHARS
-    lines: list[Line] = []
+    lines = []
     for name, text in document.sentences.items():
-        badges: dict[str, float | None] = {"gold": None} if name in question.evidence_sentences else {}
+        badges = ["gold"] if name in question.evidence_sentences else []
         for system, answer in answers.items():
             if name in answer.prediction.evidence_sentences:
-                badges[f"cited by {system}"] = None
+                badges.append(f"cited by {system}")
         if badges or not is_long:
-            lines.append(Line(name, text, badges))
+            lines.append(Line(name, text, dict.fromkeys(badges)))
     n_hidden = len(document.sentences) - len(lines)
     if n_hidden:
         lines.append(Line("", f"… {n_hidden} more"))
@@ -7179,9 +7150,9 @@ def list_document_lines(
 
 
 def render_class(graded: GradedSplit, leaderboard: Report) -> str:
-    """Return the results as the console has them: those that are graded, by answers and citations."""
+    """Return the results as the console has them."""
     attention, board, *_ = leaderboard.parts
-    concerns: list[str] = []  # but for those that are not graded, which `describe_class` names
+    concerns: list[str] = []  # without those that are not graded, which `describe_class` names
     for kind, cells in attention.rows:
         if not str(kind).startswith(f"{Concern.UNGRADED.value}:"):
             concerns += [str(kind), *[f"  {format_cell(cell)}" for cell in cast("list[LinkCell]", cells)]]
@@ -7203,17 +7174,17 @@ def render_class(graded: GradedSplit, leaderboard: Report) -> str:
 
 
 def describe_class(graded: GradedSplit, gradebook: Gradebook) -> str:
-    ungraded = [row.name for row in graded.submissions if not row.systems]
+    ungraded = [submission.name for submission in graded.submissions if not submission.systems]
     n_submissions = len(graded.submissions)
     status = f"{n_submissions - len(ungraded)} of {n_submissions} submissions graded"
     if ungraded:
         status += f"; not graded: {shorten_names(ungraded)}"
-    n_open = sum(grade.points is None and bool(grade.system.answers) for grade in gradebook.grades.values())
+    n_open = sum(grade.points is None for grade in gradebook.grades.values()) - len(ungraded)
     return f"{status}; without points yet: {n_open}" if n_open else status
 
 
 class Concern(Enum):
-    """What needs attention, in the order in which the leaderboard says so."""
+    """What needs attention, in the order of the leaderboard's first box."""
 
     CHANGED = "Grades that differ from the last run"
     JUDGE = "Another judge than in the last run"
@@ -7258,7 +7229,7 @@ class Grade(NamedTuple):
 class Gradebook(NamedTuple):
     inputs: SplitInputs
     measure: Measure  # of all points, or they would not be comparable
-    judge: str  # with how often it was asked, if that is more than once; "" without any
+    judge: str  # and how often it was asked, if that is more than once; "" without any
     grades: Mapping[str, Grade]  # by submission, the best first
     medians: Means  # measure -> median of the means
     median_points: float | None
@@ -7271,17 +7242,16 @@ def build_gradebook(graded: GradedSplit, measure: Measure) -> Gradebook:
         judge += f", asked {graded.session.repeats} times"
     equal = find_equal(graded.submissions)
     grades = {}
-    citing = set()
-    for row in graded.submissions:
+    for submission in graded.submissions:
+        name = submission.name
         concerns: dict[Concern, list[LinkCell]] = defaultdict(list)
-        for concern, cell in list_concerns(inputs.split, row, equal):
+        for concern, cell in list_concerns(inputs.split, submission, equal):
             concerns[concern].append(cell)
-        earlier = [then for then in inputs.history.rows if then.submission == fold_cell(row.name)]
-        grade = Grade(row, *compute_points(row, measure), earlier, concerns)
-        grades[row.name] = grade
-        if grade.system.answers and grade.system.find_mean(F1_MEASURE).is_submitted:
-            citing.add(row.name)
-    ranked = citing or set(grades)  # Beside those who cite, no rank rests on what was not submitted.
+        earlier = [row for row in inputs.history.rows if row.submission == fold_cell(name)]
+        grades[name] = Grade(submission, *compute_points(submission, measure), earlier, concerns)
+    # Beside those who cite, no rank rests on what was not submitted.
+    systems = {name: grade.system for name, grade in grades.items() if grade.system.answers}
+    ranked = [name for name in systems if systems[name].find_mean(F1_MEASURE).is_submitted] or grades
     ranks = rank_systems({name: grades[name].points if name in ranked else None for name in sorted(grades)})
     grades = {name: grades[name]._replace(rank=rank) for name, rank in ranks.items()}
     medians = {}
@@ -7295,12 +7265,9 @@ def build_gradebook(graded: GradedSplit, measure: Measure) -> Gradebook:
 def compute_points(
     submission: Submission, measure: Measure
 ) -> tuple[SplitSystem, float | None, State | None]:
-    """Return the system that counts, `final` or else the best one, its points, and why there are none.
-
-    There are none while something is not judged that could change them.
-    """
-    rivals = [row for row in submission.systems if row.name == FINAL_SYSTEM] or submission.systems
-    system = max(rivals, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
+    """Return the system that counts, `final` or else the best one, and its points or why there are none."""
+    rivals = [system for system in submission.systems if system.name == FINAL_SYSTEM] or submission.systems
+    system = max(rivals, key=lambda rival: rival.find_mean(measure).value or 0, default=NO_SYSTEM)
     value = system.find_mean(measure).value
     obstacle = None
     if not rivals:
@@ -7367,7 +7334,7 @@ def build_attention_part(gradebook: Gradebook) -> Part:
     concerns[Concern.REJECTED] += map(LinkCell, inputs.people.rejected)
     rows: list[list[Cell]] = []
     for concern, cells in concerns.items():
-        shown = list(cells[:MAX_NAMES_SHOWN])
+        shown = cells[:MAX_NAMES_SHOWN]
         if len(cells) > len(shown):
             shown.append(LinkCell(f"and {len(cells) - len(shown)} more"))
         if shown:
@@ -7381,12 +7348,9 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
     split = gradebook.inputs.split
     grades = gradebook.grades.values()
     systems = [grade.system for grade in grades if grade.system.answers]
-    measures = list_class_measures(split)
-    remarks = [f"Ranked by: {gradebook.measure.title}", *describe_certainty(systems, measures)]
-    remarks += list_provenance(systems)
     parts = [
         build_attention_part(gradebook),
-        build_board(gradebook, measures)._replace(lines=remarks),
+        build_board(gradebook, systems),
         build_question_part(gradebook),
         Part("Data warnings", lines=describe_warnings(split.warnings), slot="folded"),
     ]
@@ -7407,12 +7371,14 @@ def list_class_measures(split: Split) -> list[Measure]:
     return [*first, *RETRIEVAL_MEASURES, *beside]
 
 
-def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
+def build_board(gradebook: Gradebook, systems: Sequence[SplitSystem]) -> Part:
+    measures = list_class_measures(gradebook.inputs.split)
+    remarks = [f"Ranked by: {gradebook.measure.title}", *describe_certainty(systems, measures)]
+    remarks += list_provenance(systems)
     named: list[MeansRow] = []
     for grade in gradebook.grades.values():
         link = LinkCell(grade.submission.name, grade.submission.link_page())
-        rank: Cell = "n/a" if grade.rank is None else grade.rank
-        named.append(([rank, link, grade.system.name], grade.system.means))
+        named.append(([grade.rank or "n/a", link, grade.system.name], grade.system.means))
     # Only the measure that ranks has intervals: with all of them the table is wider than a window.
     header = ["Rank", "Submission", "System"]
     board = build_means_part("Leaderboard", header, named, measures, n_names=2, widest=gradebook.measure)
@@ -7420,7 +7386,8 @@ def build_board(gradebook: Gradebook, measures: Sequence[Measure]) -> Part:
     for cells, grade in zip(board.rows, gradebook.grades.values(), strict=True):
         previous = format_points(grade.previous.value) if grade.previous else ""
         rows.append([*cells, previous, grade.reason])
-    return board._replace(header=[*board.header, "Previous", "Reason"], rows=rows, is_sortable=True)
+    header = [*board.header, "Previous", "Reason"]
+    return board._replace(header=header, rows=rows, lines=remarks, is_sortable=True)
 
 
 def render_grades(gradebook: Gradebook, *, has_pages: bool) -> str:
@@ -7493,9 +7460,9 @@ def build_question_part(gradebook: Gradebook) -> Part:
     """Return how the class did on each question: those that good students fail come first."""
     submitted = []
     for grade in gradebook.grades.values():
-        own_scores = [answer.score for answer in grade.system.answers]
-        if any(own_scores):
-            submitted.append(own_scores)
+        column = [answer.score for answer in grade.system.answers]
+        if any(column):
+            submitted.append(column)
     scores = np.array(submitted, np.float64)  # NaN where there is no score
     n_scored = len(scores)
     if n_scored < MIN_CLASS:
@@ -7539,11 +7506,10 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
     split = gradebook.inputs.split
     grade = gradebook.grades[submission.name]
     points = f"not final: {grade.obstacle.value}" if grade.obstacle else f"{grade.points:.2f} of 100"
-    lines = []
+    lines = [f"The grade is 100 times {gradebook.measure.title}."]
     if len(submission.systems) > 1:
         names = ", ".join(system.name for system in submission.systems)
-        lines = [f"Of your systems {names}, the one that counts is {grade.system.name}."]
-    lines.append(f"The grade is 100 times {gradebook.measure.title}.")
+        lines.insert(0, f"Of your systems {names}, the one that counts is {grade.system.name}.")
     if gradebook.measure is COMBINED_MEASURE:
         lines.append(COMBINED_POINTS)
     lines += describe_certainty(submission.systems, split.measures, submission.differences)
@@ -7559,8 +7525,7 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
 # ------------------------------------------------------------------ 17. Grading a split
 
 # The main job. In: a split and its submissions. Out: results, reports, and the board and grades of a class.
-# grade_split is the whole way: each line is a step, and the steps follow in their order. What they rest on is
-# in sections 12 to 16.
+# grade_split is the whole way: each line is a step. What the steps rest on is in sections 12 to 16.
 
 
 def grade_split(options: SplitOptions, console: Console) -> int:
@@ -7586,7 +7551,7 @@ def grade_split(options: SplitOptions, console: Console) -> int:
 
 
 class SplitInputs(NamedTuple):
-    """What there is to grade, with what people and earlier runs say about it."""
+    """What there is to grade, and what people and earlier runs say about it."""
 
     options: SplitOptions
     split: Split
@@ -7605,6 +7570,8 @@ class SplitInputs(NamedTuple):
 
 
 class GradedSplit(NamedTuple):
+    """A split once all systems are graded: what results and reports are made from."""
+
     inputs: SplitInputs
     session: Session  # without a model if nothing is judged
     submissions: Sequence[Submission]  # whose systems have scores and means
@@ -7656,7 +7623,7 @@ def read_split_inputs(options: SplitOptions) -> SplitInputs:
 
 
 def score_retrieval_and_citations(inputs: SplitInputs) -> SplitInputs:
-    """Return the inputs with all scores that need no judge, also those of functions of the user's own."""
+    """Return the inputs with all scores that need no judge."""
     systems = []
     for system in inputs.study.systems:
         answers = []
@@ -7700,7 +7667,7 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
 def list_split_files(
     graded: GradedSplit, gradebook: Gradebook | None = None, forms: Iterable[str] = ()
 ) -> Iterator[OutputFile]:
-    """Yield the results and the reports of each submission. `forms` are needed beside those of --report."""
+    """Yield the results and the reports of each submission, in these forms and those of --report."""
     split = graded.inputs.split
     for submission in graded.submissions:
         folder = join_folder(split.out, submission.output_folder)
@@ -7717,17 +7684,16 @@ def list_split_files(
 
 def list_split_remarks(graded: GradedSplit) -> Warnings:
     warnings: Warnings = []
-    generators: set[str] = set()
+    generators: list[object] = []
     for system in graded.systems:
         if RUBRIC in system.judged:
-            models = [answer.prediction.model for answer in system.answers]
-            generators.update(cut_text(model) for model in models if isinstance(model, str))
+            generators += [answer.prediction.model for answer in system.answers]
             warnings += warn_about_missing(system, graded.inputs.split.criteria)
-    return warnings + warn_about_family(graded.session.model, sorted(filter(str.strip, generators)))
+    return warnings + warn_about_family(graded.session.model, generators)
 
 
 def read_gold(options: SplitOptions, problems: Problems) -> Split:
-    """Read the gold side of a split, with all criteria and measures that the options name."""
+    """Read the gold side of a split, with the criteria and measures that the options name."""
     built_in = [BUILT_IN_CRITERIA[name] for name in BUILT_IN_CRITERIA if name in options.criteria]
     others = [value for value in options.criteria if value not in list(BUILT_IN_CRITERIA)]
     own: list[OwnCriterion] = []
@@ -7750,9 +7716,9 @@ def collect_taken_names() -> set[str]:
     blocks = {**SPLIT_BLOCKS, **{criterion.block: [criterion.measure] for criterion in criteria}}
     split = NO_SPLIT_ANSWER.split._replace(criteria=[RUBRIC, *criteria], blocks=blocks)
     columns = build_csv_row(split, replace(NO_SYSTEM, repeats=2))
-    names = {*blocks, *columns, "measures", "run", "baseline", "comparison"}
-    names |= {re.sub("_(score|rationale|failure)$", "", column) for column in columns}
-    return names | {measure.title.lower().removesuffix(" %") for measure in split.measures}
+    stems = [re.sub("_(score|rationale|failure)$", "", column) for column in columns]
+    titles = [measure.title.lower().removesuffix(" %") for measure in split.measures]
+    return {*blocks, *columns, *stems, *titles, "measures", "run", "baseline", "comparison"}
 
 
 def check_system_names(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> None:
@@ -7768,7 +7734,7 @@ def check_system_names(split: Split, submissions: Sequence[Submission], options:
 
 
 def list_report_forms(stem: str, named: Iterable[str]) -> list[str]:
-    """Return the forms of report that are named or that an earlier run has left: none stays out of date."""
+    """Return the forms of report that are named, or left by an earlier run: none stays out of date."""
     return sorted({*named, *(form for form in RENDERERS if os.path.isfile(f"{stem}.{form}"))})
 
 
@@ -7776,7 +7742,7 @@ def list_report_forms(stem: str, named: Iterable[str]) -> list[str]:
 
 
 def grade_class(inputs: SplitInputs, assignment: Assignment, console: Console) -> int:
-    """Grade the submissions of a class, and rank them. What comes before this is in `grade_split`."""
+    """Grade the submissions of a class, and rank them: the end of `grade_split`."""
     with ask_model(assignment, console) as (outcomes, session):
         measure = choose_measure(inputs, outcomes, session)
         graded = grade_submissions(inputs, outcomes, session)
@@ -7880,8 +7846,7 @@ HYBRID_REJECTS = 0.5  # below it is wrong
 SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
 USUAL_JUDGE_TOP = 5  # Of more files the best are judged.
 DEFAULT_METHODS = ("exact", "keyword", "f1")
-ITEM_FIELDS = [name for name in Item.__struct_encode_fields__ if name != "extra"]
-COLUMN_FIELDS = tuple(dict.fromkeys(["rows", "system", *ITEM_FIELDS]))
+COLUMN_FIELDS = dict.fromkeys(["rows", "system", *Item.__struct_encode_fields__[:-1]])  # without `extra`
 ANSWER_COLUMNS = (
     *("id", "category", "input", "gold", "prediction", "correct", "reasoning", "decision_method", "failure"),
     "flags",
@@ -7902,7 +7867,7 @@ class ItemAnswer(Answer):
         accepted = self.item.accepted
         context = "\n\n".join(self.item.context)
         return {
-            "question": self.item.question or NOT_GIVEN,
+            "question": self.item.question or "(not given)",
             "gold": "\n".join(["Any of these:", *accepted]) if len(accepted) > 1 else self.item.gold,
             "answer": self.item.prediction[:MAX_ANSWER_CHARS],
             "context": context,
@@ -8048,11 +8013,10 @@ def add_similarities(answers: Iterable[ItemAnswer], name: str, needed_by: str) -
 
 
 def choose_threshold(answers: Sequence[ItemAnswer]) -> Block:
-    """Choose the best of SEMANTIC_THRESHOLDS for all files on half of their questions.
+    """Choose the best of SEMANTIC_THRESHOLDS, of equal ones the lowest, on half of all questions.
 
-    A hash chooses the half: of the questions with answers that a person judged or, without any, of all. Of
-    equally good thresholds the lowest counts. Returns it with its figures on the other questions, and marks
-    the answers that it was chosen on.
+    A hash chooses the half: of the questions with answers that a person judged or, without any, of all.
+    Returns the threshold with its figures on the others, and marks the answers that it was chosen on.
     """
     labelled = [answer for answer in answers if answer.item.label is not None]
     candidates = labelled or answers
@@ -8074,8 +8038,8 @@ def choose_threshold(answers: Sequence[ItemAnswer]) -> Block:
         "other_rows": len(candidates) - len(tuned),
     }
     if not labelled:
-        reason = f"no person's labels: a similarity above {PROXY_SIMILARITY} counted as correct"
-        tuning["figures_reason"] = reason
+        text = f"no person's labels: a similarity above {PROXY_SIMILARITY} counted as correct"
+        tuning["figures_reason"] = text
     elif not others:
         tuning["figures_reason"] = "no other rows"
     return tuning
@@ -8108,7 +8072,7 @@ def require_judgements(outcomes: Outcomes, session: Session) -> str:
     return "" if has_judgement else session.unavailable or session.stopped
 
 
-def list_input_warnings(systems: Iterable[System[ItemAnswer]]) -> list[Message]:
+def list_input_warnings(systems: Iterable[ItemSystem]) -> list[Message]:
     warnings = flatten(system.warnings for system in systems)
     return list({warning.describe(): warning for warning in warnings}.values())
 
@@ -8119,8 +8083,8 @@ def list_failures(study: Study[ItemAnswer], system: ItemSystem) -> Warnings:
         failure = answer.find_failure(criterion)
         if failure:
             failures.append(f"{answer.id}: {criterion.prefix}{failure.reason}")
-    what = "each counts 0" if study.failures_count else "without a score"
-    return list_warnings(system.name, [WarningRecord(f"judgements missing, {what}", failures)])
+    count = "each counts 0" if study.failures_count else "without a score"
+    return list_warnings(system.name, [WarningRecord(f"judgements missing, {count}", failures)])
 
 
 # -- The command
@@ -8177,7 +8141,7 @@ class AnswerOptions(JudgeOptions, GateOptions):
         0.75, "of semantic_fixed (default: 0.75)", type=partial(parse_number, float, 0, 1), metavar="X"
     )
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
-    # Rows of a Python program, by name, as the content of files: so they are read and checked as files are
+    # Rows of a Python program, by name: they are read and checked as files are.
     tables: Mapping[str, FileData] = NOTHING
     functions: Mapping[str, ItemFunction] = NOTHING
     folder = ""  # where the journal is
@@ -8202,15 +8166,15 @@ class AnswerOptions(JudgeOptions, GateOptions):
 
 
 class AnswerInputs(NamedTuple):
-    """The answers to grade with all scores that need no judge, and what they are graded by."""
+    """The answers to grade, with all scores that need no judge."""
 
     options: AnswerOptions
     study: Study[ItemAnswer]
     protocol: Criterion  # of the judge, whether it is asked or not
     choice: str  # which of the systems are judged, in words; "" for all
-    tuning: Mapping[str, Any]  # the threshold of semantic_dynamic, and how it was chosen
-    setup: Mapping[str, Any]  # what scores rest on
-    readings: Mapping[str, Mapping[str, Any]]  # how each file was read, as results have it
+    tuning: Block  # the threshold of semantic_dynamic, and how it was chosen
+    setup: Block  # what scores rest on
+    readings: Mapping[str, Block]  # how each file was read, as results have it
     runs: Mapping[str, EarlierRun]
 
     @property
@@ -8230,6 +8194,7 @@ class GradedAnswers(NamedTuple):
     changes_since: Mapping[str, Changes]
     checks: list[Check]
     is_complete: bool  # otherwise a run tries again
+    documents: Mapping[str, Block] = NOTHING  # the content of each system's results file
 
 
 def grade_answer_files(options: AnswerOptions, console: Console) -> int:
@@ -8237,14 +8202,14 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
     inputs = read_answer_inputs(options)
     paths, stem = name_results(inputs)
     study = inputs.study
-    is_all_judged = bool(options.criteria) and not options.methods
-    assignment = Assignment(partial(list_requests, study), options, is_all_judged)
+    is_needed = bool(options.criteria) and not options.methods
+    assignment = Assignment(partial(list_requests, study), options, is_needed)
     console.note(*map(describe_reading, inputs.readings.values()))
     console.warn(*list_input_warnings(study.systems))
     if study.criteria:
         answers = flatten(system.answers for system in study.systems)
-        generators = set(filter(None, (format_plain(answer.item.model) for answer in answers)))
-        console.warn(*warn_about_family(inputs.setup["judge_model"], sorted(map(cut_text, generators))))
+        generators = [answer.item.model for answer in answers]
+        console.warn(*warn_about_family(inputs.setup["judge_model"], generators))
     if inputs.choice:
         console.warn(f"Judged are the {inputs.choice}: {', '.join(study.judged_titles)} (see --judge-top)")
     if inputs.choice or len(study.judged_titles) > USUAL_JUDGE_TOP:
@@ -8253,10 +8218,9 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
         return print_plan(assignment, console, is_complete=inputs.is_complete)
     with ask_model(assignment, console) as (outcomes, session):
         graded = grade_scored_answers(inputs, outcomes, session)
-        documents = {system.title: build_answer_results(graded, system) for system in graded.systems}
-        report = build_answer_report(graded, documents)
+        report = build_answer_report(graded)
         outputs = []
-        for title, document in documents.items():
+        for title, document in graded.documents.items():
             outputs.append(OutputFile(paths[title], partial(render_results, document)))
         outputs += list_report_files(add_gate(report, graded.checks), stem, options.report)
         files, is_written = write_outputs(outputs, console)
@@ -8269,14 +8233,14 @@ def grade_answer_files(options: AnswerOptions, console: Console) -> int:
 def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
     """Read the answers, score them by what needs no judge, and choose what is judged.
 
-    Raises InputError with every problem, or UsageError.
+    Raises InputError, UsageError.
     """
     problems: Problems = []
     protocol, criteria = choose_criteria(options, problems)
     systems = read_answer_files(options, problems)
     names = [system.name for system in systems]
     measures = [Measure(name, name) for name in options.unjudged]
-    # An earlier run may have scores by the protocol, also if this one asks for none.
+    # An earlier run may have scores by the protocol, even if this one asks for none.
     measures += {criterion.name: criterion.measure for criterion in (protocol, *criteria)}.values()
     measures += map(build_function_measure, options.functions)
     measures += [*[Measure(name, name) for name in protocol.derived], *OPTIONAL_MEASURES]
@@ -8288,13 +8252,10 @@ def read_answer_inputs(options: AnswerOptions) -> AnswerInputs:
     usual = "exact" if options.judge_top else ""
     ranker = next(iter(options.unjudged), "similarity" if protocol.name == "hybrid" else usual)
     tuning = score_without_judge(systems, options, ranker)
-    judged: list[str] = []
+    study = Study(systems=systems, measures=measures, criteria=criteria, failures_count=False)
     choice = ""
     if criteria:
-        systems, judged, choice = choose_judged(systems, options.judge_top or USUAL_JUDGE_TOP, ranker)
-    study = Study(
-        systems=systems, measures=measures, criteria=criteria, judged_titles=judged, failures_count=False
-    )
+        study, choice = choose_judged(study, options.judge_top or USUAL_JUDGE_TOP, ranker)
     return AnswerInputs(options, study, protocol, choice, tuning, setup, readings, runs)
 
 
@@ -8317,10 +8278,11 @@ def grade_scored_answers(inputs: AnswerInputs, outcomes: Outcomes, session: Sess
     complete = {}  # A mean of the judged answers alone gives no rank, and meets no threshold.
     systems = []
     for system in group.systems:
-        means = system.means
+        means = dict(system.means)
         complete[system.title] = {name: NO_MEAN if means[name].state else means[name] for name in means}
-        lacking = [criterion.measure.name for criterion in study.criteria if criterion not in system.judged]
-        means = {**means, **dict.fromkeys(lacking, NO_MEAN._replace(state=State.NOT_JUDGED))}
+        for criterion in study.criteria:
+            if criterion not in system.judged:
+                means[criterion.measure.name] = NO_MEAN._replace(state=State.NOT_JUDGED)
         systems.append(replace(system, means=means))
     measured = set(flatten(complete.values()))
     rankers = [row for row in (inputs.protocol.measure, *study.measures) if row not in OPTIONAL_MEASURES]
@@ -8329,22 +8291,22 @@ def grade_scored_answers(inputs: AnswerInputs, outcomes: Outcomes, session: Sess
     pairs = itertools.product(study.criteria, systems)
     is_judged = not (why_not or any(system.find_missing(criterion) for criterion, system in pairs))
     changes_since = find_changes(study, group, inputs.runs)
-    return GradedAnswers(
-        inputs=inputs,
-        session=session,
-        why_not=why_not,
+    checks = check_means(options, complete, study.measures)
+    graded = GradedAnswers(
+        inputs,
+        session,
+        why_not,
         systems=sorted(systems, key=lambda system: ranks[system.title] or math.inf),
         differences=group.differences,
         ranked_by=ranked_by,
         ranks=ranks,
         by_category=measure_categories(group, study.measures),
         changes_since=changes_since,
-        checks=[
-            *check_means(options, complete, study.measures),
-            *flatten(since.checks for since in changes_since.values()),
-        ],
+        checks=[*checks, *flatten(since.checks for since in changes_since.values())],
         is_complete=inputs.is_complete and is_judged,
     )
+    documents = {system.title: build_answer_results(graded, system) for system in graded.systems}
+    return graded._replace(documents=documents)
 
 
 def measure_categories(
@@ -8377,8 +8339,8 @@ def choose_criteria(options: AnswerOptions, problems: Problems) -> tuple[Criteri
     if len(judged) > 1:
         raise UsageError("--method hybrid and llm_judge exclude each other")
     protocol = build_protocol(judged[0] if judged else "llm_judge", options)
-    optional = [measure.name for measure in OPTIONAL_MEASURES]
-    taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS, *optional}
+    taken = {*METHODS, *protocol.measure_names, *ANSWER_COLUMNS}
+    taken |= {measure.name for measure in OPTIONAL_MEASURES}
     check_measure_names(options.functions, taken)
     own = read_own_criteria(options.criteria, "", taken.union(options.functions), problems)
     criteria = [protocol] if judged else []
@@ -8411,9 +8373,7 @@ def build_protocol(name: str, options: AnswerOptions) -> Criterion:
     )
 
 
-def score_without_judge(
-    systems: Sequence[AnswerSystem], options: AnswerOptions, ranker: str
-) -> Mapping[str, Any]:
+def score_without_judge(systems: Sequence[AnswerSystem], options: AnswerOptions, ranker: str) -> Block:
     """Set all scores that need no judge. Return how the threshold of semantic_dynamic was chosen."""
     answers = list(flatten(system.answers for system in systems))
     similar = [name for name in options.methods if METHODS[name].needs_similarity]
@@ -8440,26 +8400,23 @@ def score_without_judge(
     return tuning
 
 
-def choose_judged(
-    systems: list[AnswerSystem], limit: int, ranker: str
-) -> tuple[list[AnswerSystem], list[str], str]:
-    """Return the systems, of many the best first, the titles of those that are judged, and these in words.
+def choose_judged(study: Study[ItemAnswer], limit: int, ranker: str) -> tuple[Study[ItemAnswer], str]:
+    """Return the study with those that are judged, of many systems the best, and these in words.
 
-    Equally good ones are all judged.
+    Equally good ones are all judged. The best come first.
     """
-    titles = [system.title for system in systems]
-    if len(systems) <= limit or not ranker:
-        return systems, titles, ""
+    systems = study.systems
     averages = {}
-    for system in systems:
-        scores = [answer.scores[ranker] for answer in system.answers]
-        averages[system.title] = divide(math.fsum(scores), len(scores))
+    for system in systems if ranker and len(systems) > limit else ():
+        averages[system.title] = statistics.fmean(answer.scores[ranker] for answer in system.answers)
     ranks = rank_systems(averages)
-    ordered = sorted(systems, key=lambda system: ranks[system.title] or math.inf)
-    judged = [system.title for system in ordered if (ranks[system.title] or math.inf) <= limit]
-    if len(judged) == len(systems):
-        return systems, titles, ""
-    return ordered, judged, f"best {len(judged)} of {len(systems)} by {ranker}"
+    best = [system for system in systems if (ranks.get(system.title) or 0) <= limit]
+    choice = ""
+    if len(best) < len(systems):
+        systems = sorted(systems, key=lambda system: ranks[system.title] or 0)
+        choice = f"best {len(best)} of {len(systems)} by {ranker}"
+    judged = [system.title for system in systems[: len(best)]]
+    return replace(study, systems=systems, judged_titles=judged), choice
 
 
 # -- Reading
@@ -8467,10 +8424,10 @@ def choose_judged(
 
 class AnswerSystem(System[ItemAnswer]):
     part: str = ""  # its name in the file, if this has several
-    reading: Mapping[str, Any] = {}  # how the file was read, as results have it; empty for a split
+    reading: Block = {}  # how the file was read, as results have it; empty for a split
 
 
-def describe_reading(reading: Mapping[str, Any]) -> str:
+def describe_reading(reading: Block) -> str:
     columns = []  # those of answers, and those by another name
     for field, column in reading["columns"].items():
         if field in ("question", "gold", "prediction", "system") or column != field:
@@ -8575,14 +8532,14 @@ def find_lacking_columns(
     if not rows:
         return [Problem(file.name, "no rows", 1)]
     if needs_gold and {"gold", "options"}.isdisjoint(columns):
-        what, field = "gold answer", "gold"
+        title, field = "gold answer", "gold"
     elif "prediction" not in columns:
-        what, field = "system's answer", "prediction"
+        title, field = "system's answer", "prediction"
     else:
         return []
     names = ", ".join([*Item.aliases[field], "answer"])
     found = f"found {shorten_names(list(rows[0].data))}; name it with --columns {field}="
-    return [Problem(file.name, f"no {what}, as {names}; {found}", 1)]
+    return [Problem(file.name, f"no {title}, as {names}; {found}", 1)]
 
 
 # -- Results of earlier runs
@@ -8621,16 +8578,16 @@ def read_earlier_answers(path: str, names: Sequence[str]) -> Mapping[str, Earlie
     repeats = stored.setup.get("repeats", 1)
     for measure, prompt_hash in prompts.items() if stored.judge_model else ():
         scores.origins[measure] = Origin(stored.judge_model, prompt_hash, repeats)
-    item_keys = list(number_copies((fold_text(row.input), row.gold) for row in rows))
-    return {name: EarlierRun(file.input, item_keys, scores)}
+    item_keys = number_copies((fold_text(row.input), row.gold) for row in rows)
+    return {name: EarlierRun(file.input, list(item_keys), scores)}
 
 
 def build_setup(
     options: AnswerOptions, criteria: Sequence[Criterion], systems: Iterable[AnswerSystem]
 ) -> Block:
-    names = ("methods", "protocol", "normalize", "threshold", "embedding_model", "judge_top", "repeats")
     setup: Block = {"program_version": VERSION}
-    setup |= {name: getattr(options, name) for name in names}
+    for name in ("methods", "protocol", "normalize", "threshold", "embedding_model", "judge_top", "repeats"):
+        setup[name] = getattr(options, name)
     if criteria:
         setup["judge_model"] = choose_model(options)
     for criterion in criteria:
@@ -8638,7 +8595,7 @@ def build_setup(
             setup.setdefault("criteria", {})[criterion.name] = criterion.prompt_hash
         else:
             setup["prompt_hash"] = criterion.prompt_hash
-    setup["inputs"] = list({system.file: system.file.build_block() for system in systems}.values())
+    setup["inputs"] = [file.build_block() for file in dict.fromkeys(system.file for system in systems)]
     return setup
 
 
@@ -8671,9 +8628,6 @@ def name_results(inputs: AnswerInputs) -> tuple[dict[str, str], str]:
 # -- The results file
 
 
-Documents: TypeAlias = Mapping[str, Block]  # system -> the content of its results file
-
-
 def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> Block:
     inputs = graded.inputs
     rows = [build_answer_row(graded, system, answer) for answer in system.answers]
@@ -8691,18 +8645,19 @@ def build_answer_results(graded: GradedAnswers, system: ItemSystem) -> Block:
     for name in ("input_tokens", "output_tokens"):
         if name in system.means:
             results[f"total_{name}"] = sum(answer.scores.get(name, 0) for answer in system.answers)
+    protocol = inputs.protocol
     is_asked = system.title in inputs.study.judged_titles
-    if is_asked and inputs.protocol in inputs.study.criteria:
-        if inputs.protocol.prompt == "quality" and not graded.why_not:
-            results["quality"] = summarize_quality(inputs.protocol, system)
-        if inputs.protocol.prompt == "verdict":
+    if is_asked and protocol in inputs.study.criteria:
+        if protocol.prompt == "quality" and not graded.why_not:
+            results["quality"] = summarize_quality(protocol, system)
+        if protocol.prompt == "verdict":
             results |= count_verdicts(rows, graded.why_not)
     if inputs.tuning:
         results["semantic_dynamic"] = inputs.tuning
     if "bleu" in inputs.options.methods:
         results["bleu_tokens"] = describe_tokens(system.answers)
     if is_asked and graded.session.model:
-        results |= graded.session.describe_left_out()
+        results |= graded.session.left_out
         results["judge_model"] = graded.session.model
         results["reply_models"] = count_models(system.list_judgements(system.judged))
         results["failed"] = [row["id"] for row in rows if row["failure"]]
@@ -8744,8 +8699,7 @@ def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnsw
     }
     if is_asked:
         row["flags"] = answer.flags
-    measured = [name for name, mean in system.means.items() if mean.is_judged]
-    row["scores"] = {name: answer.scores.get(name) for name in measured}
+    row["scores"] = {name: answer.scores.get(name) for name, mean in system.means.items() if mean.is_judged}
     optional = {name: getattr(item, name, item.extra.get(name)) for name in OPTIONAL_FIELDS}
     row |= {name: value for name, value in optional.items() if value not in (None, "", [])}
     if answer.is_tuned:
@@ -8758,9 +8712,10 @@ def build_answer_row(graded: GradedAnswers, system: ItemSystem, answer: ItemAnsw
             row["faithful_to"] = "context" if answer.has_context else "reference"
     for criterion in study.criteria if is_asked else ():
         row |= describe_judgement(system, answer, criterion)
-        row[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
         if criterion is protocol:  # the row has its reason and failure already
-            del row[f"{criterion.name}_rationale"], row[f"{criterion.name}_failure"]
+            del row[f"{criterion.name}_rationale"]
+        else:
+            row[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
     return row
 
 
@@ -8790,8 +8745,8 @@ def summarize_columns(answers: Sequence[ItemAnswer], means: Means) -> Block:
     return described
 
 
-def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> Block:
-    """Return how verdicts were reached. What only a judge can tell is None if there was none.
+def count_verdicts(rows: Sequence[Block], why_not: str) -> Block:
+    """Return how verdicts were reached. Without a judge, what only it can tell is None.
 
     A missing judgement is no verdict: accuracy is that of the others.
     """
@@ -8824,18 +8779,13 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> Block:
 
 
 def summarize_quality(protocol: Criterion, system: ItemSystem) -> Block:
-    judgements = []
-    clusters = []
-    for answer in system.answers:
-        judgement = answer.find_judgement(protocol)
-        if judgement:
-            judgements.append(judgement)
-            clusters.append(answer.cluster)
+    judgements = [answer.find_judgement(protocol) for answer in system.answers]
+    clusters = [answer.cluster for answer in system.answers]
     quality = {}
     for name in PROMPTS[protocol.prompt].score_names:
         measure = Measure(name, name, lowest=min(LEVEL_SCORES.values()), highest=TOP_SCORE)
-        sample = make_sample([judgement.scores[name] for judgement in judgements], clusters)
-        mean = compute_mean(sample, measure)
+        scores = [judgement.scores[name] if judgement else math.nan for judgement in judgements]
+        mean = compute_mean(make_sample(scores, clusters), measure)
         share = None if mean.value is None else mean.value / TOP_SCORE
         quality[name] = {"n": mean.n, "mean": mean.value, "normalized": share, "ci95": mean.interval}
     return quality
@@ -8861,7 +8811,7 @@ def list_answer_warnings(graded: GradedAnswers, system: ItemSystem) -> Iterator[
 # -- The report
 
 
-def describe_answers(results: Mapping[str, Any]) -> Iterator[str]:
+def describe_answers(results: Block) -> Iterator[str]:
     if "llm_judged" in results:
         correct = f"{results['correct']} of {results['total_evaluated']} correct"
         counts = [
@@ -8874,10 +8824,10 @@ def describe_answers(results: Mapping[str, Any]) -> Iterator[str]:
     if "semantic_dynamic" in results:
         tuning = results["semantic_dynamic"]
         best = f"threshold {tuning['threshold']:.2f}, best by {tuning['criterion']}"
-        figures = f"accuracy {format_number(tuning['accuracy'], 3)}, F1 {format_number(tuning['f1'], 3)}"
-        reason = f" ({tuning['figures_reason']})" if "figures_reason" in tuning else ""
         rows = f"on {tuning['rows']} rows of all files; on the {tuning['other_rows']} others"
-        yield f"{best} {rows}: {figures}{reason}"
+        figures = f"accuracy {format_number(tuning['accuracy'], 3)}, F1 {format_number(tuning['f1'], 3)}"
+        figures += f" ({tuning['figures_reason']})" if "figures_reason" in tuning else ""
+        yield f"{best} {rows}: {figures}"
     if "quality" in results:
         means = [f"{name} {format_number(row['mean'], 2)}" for name, row in results["quality"].items()]
         n_contexts = sum(row["faithful_to"] == "context" for row in results["detailed_results"])
@@ -8887,8 +8837,9 @@ def describe_answers(results: Mapping[str, Any]) -> Iterator[str]:
         yield f"BLEU's tokens: {results['bleu_tokens']}"
 
 
-def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
+def build_answer_report(graded: GradedAnswers) -> Report:
     study = graded.inputs.study
+    documents = graded.documents
     ranked: list[MeansRow] = []
     by_category: list[MeansRow] = []
     lines = [f"Ranked by: {graded.ranked_by or 'nothing'}"] if len(graded.systems) > 1 else []
@@ -8898,20 +8849,19 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
             n_rows = max(mean.n for mean in means.values())
             by_category.append(([category, system.title, n_rows], means))
         lines += prefix_lines(system.title, describe_answers(documents[system.title]))
-    known = set(flatten(document["measures"] for document in documents.values()))
-    measured = [measure.name for measure in study.measures if measure.name in known]
+    described = set(flatten(document["measures"] for document in documents.values()))
+    measured = [measure.name for measure in study.measures if measure.name in described]
     if FAITHFULNESS in measured:
-        what = "the share of the answer's words that are in its context, no judgement of truth"
-        lines.append(f"{FAITHFULNESS}: {what}")
+        meaning = "the share of the answer's words that are in its context, no judgement of truth"
+        lines.append(f"{FAITHFULNESS}: {meaning}")
     lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *list_provenance(graded.systems)]
     by_category.sort(key=lambda row: row[0][:2])
     warnings = flatten(document["warnings"] for document in documents.values())
     overview = build_means_part("Answer evaluation results", ["Rank", "System"], ranked, study.measures, 2)
+    headings = ["Category", "System", "Rows"]
     parts = [
         overview._replace(lines=lines),
-        build_means_part(
-            "Results by category", ["Category", "System", "Rows"], by_category, study.measures, 2
-        ),
+        build_means_part("Results by category", headings, by_category, study.measures, 2),
         build_baseline_part(graded.inputs.options.baseline, graded.changes_since),
         build_comparison_part(graded.differences),
         Part("Warnings", lines=list(dict.fromkeys(warnings)), slot="warnings"),
@@ -8924,35 +8874,33 @@ def build_answer_report(graded: GradedAnswers, documents: Documents) -> Report:
     return Report(
         "Evaluation of answers",
         parts,
-        entries=partial(build_item_entries, graded, documents),
+        entries=partial(build_item_entries, graded),
         header=["configuration", *columns, "provenance"],
-        rows=partial(list_answer_rows, graded, documents, columns),
+        rows=partial(list_answer_rows, graded, columns),
         entries_title="Answers",
         facts={"Judge": documents[graded.systems[0].title].get("judge_model", "none")},
     )
 
 
-def list_answer_rows(
-    graded: GradedAnswers, documents: Documents, names: Sequence[str]
-) -> Iterator[list[object]]:
+def list_answer_rows(graded: GradedAnswers, names: Sequence[str]) -> Iterator[list[object]]:
     for system in graded.systems:
-        for row in documents[system.title]["detailed_results"]:
+        for row in graded.documents[system.title]["detailed_results"]:
             cells = {**row, **row["scores"], "flags": ", ".join(row.get("flags", ()))}
             yield [system.title, *map(cells.get, names), "; ".join(system.provenance)]
 
 
-def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[Entry]:
+def build_item_entries(graded: GradedAnswers) -> Iterator[Entry]:
     headlines = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
     titles = title_judge_fields(graded.inputs.study.criteria)
-    for title, document in documents.items():
+    for title, document in graded.documents.items():
         for row in document["detailed_results"]:
             facts = {"Decided by": row["decision_method"], "Flags": ", ".join(row.get("flags", ()))}
             facts |= {name: format_number(score, 3) for name, score in row["scores"].items()}
             for name, value in row.items():
                 if name in titles or name.endswith("_failure"):
                     facts[titles.get(name) or name] = format_fact(value)
-            reasons_to_look = {"failed": row["failure"], "flagged": row.get("flags")}
-            marks = [mark for mark, reason in reasons_to_look.items() if reason]
+            marks = ["failed"] if row["failure"] else []
+            marks += ["flagged"] if row.get("flags") else []
             reasons = (row["reasoning"], row["failure"] or "")
             card = Card(title, row["prediction"], facts, *headlines[row["correct"]], marks, *reasons)
             yield Entry(f"{title} {row['id']}", row["input"], row["gold"], [card])
@@ -8961,17 +8909,15 @@ def build_item_entries(graded: GradedAnswers, documents: Documents) -> Iterator[
 # ------------------------------------------------------------------ 19. Agreement
 
 # In: results and tables of ratings by judges, repeats of a judge, people. Out: how far they agree by each
-# criterion, and how much kinder a judge is than people. Nothing is asked. Every file becomes RatingRows; then
-# nothing depends on what kind it was. Read first: RatingRow, measure_agreement, compare_raters.
+# criterion, and how much kinder a judge is than people. Nothing is asked. Once files are RatingRows, nothing
+# depends on their kind. Read first: RatingRow, measure_agreement, compare_raters.
 
-CERTAIN_REASONS = {
-    row.rationale for row in (NOTHING_ANSWERED, NOTHING_CITED, NONE_EXISTS)
-}  # of a split's scores
-# By kind of rating: of Cohen's kappa, of Krippendorff's alpha
+CERTAIN_REASONS = [score.rationale for score in (NOTHING_ANSWERED, NOTHING_CITED, NONE_EXISTS)]
+# Of Cohen's kappa, of Krippendorff's alpha
 LEVELS = {"correct": ("nominal", "nominal"), "score": ("quadratic", "ordinal")}
 STATES = ("decisions", "left_out", "undecided")  # of what a rater said
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
-AGREEMENT_TITLES = {  # of what two raters have in a table
+AGREEMENT_TITLES = {  # of columns
     "agreement": "Agreement",
     "agreement_within_1": "Within 1",
     "accuracy": "Accuracy",
@@ -8998,13 +8944,13 @@ class RatingColumns(Record):
 
 
 class RatingRow(NamedTuple):
-    """What a rater said of an answer, whatever the file. Rows with equal keys are about the same answer."""
+    """What a rater said of an answer. Rows with equal keys are about the same answer."""
 
     rater: str
     criterion: str  # "" for the rubric, and where files name none
     names: Sequence[Texts]  # all that people may call the answer; the first is its key
     texts: Texts  # that describe it in the results, the question first
-    source: str  # whose answer it is; "" if nothing says so
+    source: str  # whose answer it is, or ""
     document: str  # the gold document; "" outside of splits
     value: float | None  # a score; a verdict as a bool
     state: str  # one of STATES
@@ -9017,13 +8963,13 @@ class RatingRow(NamedTuple):
         return self.names[0]
 
 
-Raters: TypeAlias = Mapping[str, list[RatingRow]]  # by name, with what each said by one criterion
+Raters: TypeAlias = Mapping[str, list[RatingRow]]  # what each said by one criterion
 
 
 class RatedItem(NamedTuple):
     source: str  # "" unless all raters name one
     texts: Texts
-    cluster: tuple[str, str]  # what answers have in common that are judged alike: gold document, or question
+    cluster: tuple[str, str]  # gold document or question: its answers are judged alike
     ratings: dict[str, float]  # by rater
     reasons: dict[str, str]
     contradicted: set[str]  # the raters who gave several that differ, which do not count
@@ -9061,7 +9007,7 @@ and system. Rows of several files by one judge are one rater's, and each repeat 
 
 def measure_agreement(options: AgreementOptions, console: Console) -> int:
     """Compare what judges, or judges and people, decided on the same answers."""
-    judged, labels, read, unknown = read_ratings(options, console)
+    judged, labels, blocks, unknown = read_ratings(options, console)
     comparisons = {}
     for criterion in sorted({row.criterion for row in judged}):  # the rubric is first
         judges = group_raters(judged, criterion)
@@ -9079,7 +9025,7 @@ def measure_agreement(options: AgreementOptions, console: Console) -> int:
         what = "ratings of items that no judge has, which do not count"
         console.warn(WarningRecord(what, unknown, advice, options.human or ""))
     first, *others = comparisons
-    document = {"program_version": VERSION, **comparisons[first], "read": read}
+    document = {"program_version": VERSION, **comparisons[first], "read": blocks}
     if others:
         document["criteria"] = {name: comparisons[name] for name in others}
     report = Report("How far judges agree", list_agreement_parts(comparisons, is_page=True))
@@ -9090,7 +9036,7 @@ def measure_agreement(options: AgreementOptions, console: Console) -> int:
     print_saved(files, "Agreement", console)
     unrelated = []
     for block in comparisons.values():
-        for pair in (*block["all"]["pairs"], *block.get("people", {"judges": []})["judges"]):
+        for pair in block["all"]["pairs"] + block.get("people", {"judges": []})["judges"]:
             if not pair["items"]:
                 unrelated.append(WarningRecord(f"{pair['judge']} and {pair['with']} have no item in common"))
     console.warn(*unrelated)
@@ -9110,39 +9056,39 @@ def read_ratings(
     files: dict[str, str | None] = dict.fromkeys(paths)
     folder = options.eval_dir
     if folder is not None:
-        inside = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
-        files |= {Path(folder, name).as_posix(): os.path.dirname(name) for name in inside}
-        if not inside:
+        names = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
+        files |= {Path(folder, name).as_posix(): os.path.dirname(name) for name in names}
+        if not names:
             text = f"no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge"
             problems.append(Problem(folder, text))
     raters = options.columns.removeprefix("rater=").split(",") if options.columns else []
-    judged, read = read_rating_files(files, raters, problems, counts_all=options.all_decisions)
-    people, read_human = read_rating_files(dict.fromkeys(human), raters, problems, counts_all=True)
+    judged, blocks = read_rating_files(files, raters, problems, counts_all=options.all_decisions)
+    people, blocks_of_people = read_rating_files(dict.fromkeys(human), raters, problems, counts_all=True)
     labels, unknown = match_people(people, judged, problems)
     raise_problems(problems)
-    read += read_human
-    if os.path.realpath(options.out) in [os.path.realpath(block["file"]) for block in read]:
+    blocks += blocks_of_people
+    counted = [block["file"] for block in blocks]
+    if os.path.realpath(options.out) in map(os.path.realpath, counted):
         raise UsageError(f"{options.out} is an input: name another file with --out")
-    for block in read:
+    for block in blocks:
         console.note(f"{block['file']}: {block['ratings']:,} ratings, {block['form']}")
-    counted = {block["file"] for block in read}
     undecided = [path for path in (*files, *human) if path not in counted]
     if undecided:
         console.warn(WarningRecord("files without a score, ignored", undecided).describe())
-    return judged, labels, read, unknown
+    return judged, labels, blocks, unknown
 
 
 def read_rating_files(
     files: Mapping[str, str | None], raters: Sequence[str], problems: Problems, *, counts_all: bool
 ) -> tuple[list[RatingRow], list[Block]]:
-    """Return what is in files, and how each was read; some have no score, and do not matter.
+    """Return what is in files, and how each that counts was read.
 
-    A file is of the judge that its name has (JUDGE_SUFFIX), its subfolder in a folder of judges, or
-    `judge_model`. Otherwise its name is the judge's; in a folder of judges it does not count then.
+    The judge is the one in a file's name (JUDGE_SUFFIX), its subfolder in a folder of judges, `judge_model`,
+    or else the file's name, which does not count in a folder of judges.
     """
     names: dict[str, str] = {}  # of judges, by their form in the name of a file
-    rows: list[RatingRow] = []
-    read = []
+    ratings: list[RatingRow] = []
+    blocks = []
     for path, subfolder in files.items():
         found: Problems = []
         file = read_file(path, found)
@@ -9151,16 +9097,16 @@ def read_rating_files(
         source = stem if judge or subfolder is not None else ""
         judge = judge or subfolder or model
         if not judge and subfolder is None:
-            judge = path if stem in {row.rater for row in rows} else stem
+            judge = path if stem in {row.rater for row in ratings} else stem
         judge = names.setdefault(name_for_file(judge), judge)
-        own = []
+        of_file = []
         columns = choose_columns(RatingColumns, raw_rows, NOTHING, found, needs_gold=False)
         for raw in raw_rows:
             try:
-                own.append(parse_rating(raw, columns, file.input, judge, source, counts_all=counts_all))
+                of_file.append(parse_rating(raw, columns, file.input, judge, source, counts_all=counts_all))
             except ValueError as error:
                 found.append(raw.report(str(error)))
-        n_ratings = sum(row.value is not None for row in own)
+        n_ratings = sum(row.value is not None for row in of_file)
         is_empty = not (n_ratings or found)
         is_ungraded = file.text.strip() == "{}"  # as the results of a submission may be
         if is_ungraded or (subfolder is not None and (is_empty or not judge)):
@@ -9169,15 +9115,15 @@ def read_rating_files(
             advice = "fill in score or correct, or name a column for each rater: --columns rater=NAME,NAME"
             found.append(Problem(path, f"no row has a score: {advice}", 1))
         problems += found
-        read.append({"file": path, "ratings": n_ratings, "form": form})
-        rows += own
-    return rows, read
+        blocks.append({"file": path, "ratings": n_ratings, "form": form})
+        ratings += of_file
+    return ratings, blocks
 
 
 def list_raw_ratings(
     file: FileData, raters: Sequence[str], problems: Problems
 ) -> tuple[str, str, list[JsonRow]]:
-    """Return what a file is, the judge that it names, and a row for each rating."""
+    """Return a file's form, the judge that it names, and a row for each rating."""
     value: Fields = {}
     if file.text.lstrip().startswith("{"):  # a list names no judge
         value = parse_value(dict[str, Any], file, []) or {}
@@ -9185,8 +9131,8 @@ def list_raw_ratings(
     if value and all(isinstance(member, dict) for member in value.values() if member is not None):
         form = "results of a split"
         systems = read_results(file, problems)
-        models = [block.judge_model for block in flatten(blocks.values() for blocks in systems.values())]
-        model = next(filter(None, models), "")
+        for block in flatten(blocks.values() for blocks in systems.values()):
+            model = model or block.judge_model
         rows = list(list_split_ratings(file.name, systems))
     elif "detailed_results" in value:
         form = "results of answers"
@@ -9203,10 +9149,9 @@ def list_raw_ratings(
             for rater in raters:
                 check_columns(table, {"rater": rater}, problems)
                 for row in table:
-                    score = find_member(row.data, rater)
-                    if not is_missing(score):  # an empty cell is no rating
-                        data = {**row.data, "rater": rater, "correct": None, "score": score}
-                        rows.append(row._replace(data=data))
+                    fields = {"rater": rater, "correct": None, "score": find_member(row.data, rater)}
+                    if not is_missing(fields["score"]):  # an empty cell is no rating
+                        rows.append(row._replace(data=row.data | fields))
     return form, cut_text(model.strip()), rows
 
 
@@ -9243,9 +9188,9 @@ def list_answer_ratings(rows: Sequence[JsonRow], criteria: Iterable[str]) -> Ite
     for name in ("", *criteria):
         judged = []
         for row in rows:
-            own = {"repeats": row.data.get("llm_judge_repeats") or row.data.get("hybrid_repeats")}
+            fields = {"repeats": row.data.get("llm_judge_repeats") or row.data.get("hybrid_repeats")}
             if name:
-                own = {
+                fields = {
                     "criterion": name,
                     "correct": None,
                     "score": only_dict(row.data.get("scores")).get(name),
@@ -9254,12 +9199,12 @@ def list_answer_ratings(rows: Sequence[JsonRow], criteria: Iterable[str]) -> Ite
                     "reasoning": row.data.get(f"{name}_rationale"),
                     "repeats": row.data.get(f"{name}_repeats"),
                 }
-            judged.append(row._replace(data={**row.data, **own}))
+            judged.append(row._replace(data=row.data | fields))
         yield from split_by_repeat(judged)
 
 
 def split_by_repeat(rows: Sequence[JsonRow]) -> Iterator[JsonRow]:
-    """Yield a row for each time that a judge was asked; what needed no judge is the same each time."""
+    """Yield a row for each time a judge was asked; what needed no judge is the same each time."""
     lists = [row.data["repeats"] if isinstance(row.data["repeats"], list) else [] for row in rows]
     n_times = max(map(len, lists), default=0)
     if not n_times:
@@ -9280,7 +9225,7 @@ def split_by_repeat(rows: Sequence[JsonRow]) -> Iterator[JsonRow]:
 def parse_rating(
     raw: JsonRow, columns: Columns, file: InputFile, judge: str, source: str, *, counts_all: bool
 ) -> RatingRow:
-    """Return a row of a file as a rating, which is the judge's if it names no rater. Raises ValueError.
+    """Return a row as a rating, by `judge` if it names no rater. Raises ValueError.
 
     With `counts_all` decisions count that needed no judge.
     """
@@ -9295,7 +9240,7 @@ def parse_rating(
             fields[name] = format_compact(value)
     names, texts = identify_answer(fields)
     if not names:
-        found = shorten_names([name for name, value in raw.data.items() if not is_missing(value)])
+        found = shorten_names([name for name in raw.data if not is_missing(raw.data[name])])
         expected = "expected answer_id, question and prediction, item, id or question_id"
         raise ValueError(f"what was judged is missing or blank: {expected}, found {found}")
     criterion = fold_text(fields["criterion"])
@@ -9303,7 +9248,7 @@ def parse_rating(
     method = fields["decision_method"]
     is_certain = not method and value in (0, 1) and fields["reasoning"] in CERTAIN_REASONS
     needed_none = is_certain or method in ("exact", "semantic", "no_llm")  # of `answers`
-    decided = "left_out" if needed_none and not counts_all else "decisions"
+    state = "left_out" if needed_none and not counts_all else "decisions"
     rater = fold_cell(fields["rater"]) or judge
     source = fields["source_file"] or fields["run_name"] or source or fields["source"]
     return RatingRow(
@@ -9314,7 +9259,7 @@ def parse_rating(
         source=cut_text(re.sub(r"\.(jsonl?|csv)$", "", source)),
         document=fields["gold_doc_id"],
         value=value,
-        state="undecided" if value is None else decided,
+        state="undecided" if value is None else state,
         reason=fields["reasoning"],
         file=file,
         raw=raw._replace(data=None),
@@ -9324,8 +9269,8 @@ def parse_rating(
 def identify_answer(fields: Mapping[str, str]) -> tuple[list[Texts], Texts]:
     """Return what a rated answer may be called, and the texts that describe it.
 
-    The first name is its key: the answer_id; without one question, gold answer and answer, with the system
-    if that is given; without these the ID, with the submission and system if they are given.
+    The first name is its key: the answer_id; else question, gold answer and answer, with the system if it is
+    given; else the ID, with the submission and system if they are given.
     """
     submission = fold_cell(fields["submission"])
     owner = join_folder(submission, fold_cell(fields["system"]))
@@ -9339,37 +9284,37 @@ def identify_answer(fields: Mapping[str, str]) -> tuple[list[Texts], Texts]:
     if fields["question"] and (gold or fields["prediction"]):
         described = (("input", fields["question"]), ("gold", gold), ("prediction", fields["prediction"]))
         names += [(*described, ("system", owner)), described] if owner else [described]
-    folders = dict.fromkeys((owner, submission, ""))
     for given in filter(None, (own_id, answer_id)):
-        names += [(("item", join_folder(folder, given)),) for folder in folders]
+        for folder in dict.fromkeys((owner, submission, "")):
+            names.append((("item", join_folder(folder, given)),))
     return names, described
 
 
 def match_people(
     people: Sequence[RatingRow], judges: Iterable[RatingRow], problems: Problems
 ) -> tuple[list[RatingRow], list[str]]:
-    """Return people's ratings of judged answers, with the answer's key, and what they call others."""
+    """Return people's ratings of judged answers, with their keys, and what they call other answers."""
     # All names of all answers would take longer than all else.
     index: dict[tuple[str, Texts], dict[Texts, RatingRow]] = {(row.criterion, row.key): {} for row in people}
     for row in judges:
         for name in row.names:
             if (row.criterion, name) in index:
                 index[row.criterion, name].setdefault(row.key, row)
-    known = []
+    matched = []
     unknown = []
     rated = set()
     for row in people:
-        found = index[row.criterion, row.key]
+        answers = index[row.criterion, row.key]
         title = row.key[0][1]  # the answer's ID, or else its question
         if row.value is None:
-            known.append(row)  # it is only counted
-        elif not found:
+            matched.append(row)  # it is only counted
+        elif not answers:
             unknown.append(title)
-        elif len(found) > 1:
-            text = f"{title} is the name of {len(found)} answers"
+        elif len(answers) > 1:
+            text = f"{title} is the name of {len(answers)} answers"
             problems.append(row.raw.report(f"{text}: name one by answer_id, or by system and question_id"))
         else:
-            [answer] = found.values()
+            [answer] = answers.values()
             if answer.document and not row.criterion and row.value not in LEVEL_SCORES.values():
                 text = f"score: expected {PROMPTS['rubric'].expected}, got {row.value:g}"
                 problems.append(row.raw.report(text))
@@ -9377,12 +9322,12 @@ def match_people(
             if rating in rated and row.key[0][0] != "input":  # equal texts may be there twice
                 problems.append(row.raw.report(f"a second rating of {title} by {row.rater}"))
             rated.add(rating)
-            known.append(row._replace(names=answer.names, texts=answer.texts, document=answer.document))
-    return known, unknown
+            matched.append(row._replace(names=answer.names, texts=answer.texts, document=answer.document))
+    return matched, unknown
 
 
 def read_value(fields: Mapping[str, str], criterion: str) -> float | None:
-    """Return a row's verdict as a bool, or else its score; yes or no as a score is a verdict."""
+    """Return a verdict as a bool, or else a score; yes or no as a score is a verdict."""
     if fields["failure"]:
         return None
     if fields["correct"]:
@@ -9408,7 +9353,7 @@ def group_raters(rows: Iterable[RatingRow], criterion: str) -> Raters:
     for row in rows:
         if row.criterion == criterion:
             raters[row.rater].append(row)
-    return {name: own for name, own in raters.items() if any(row.value is not None for row in own)}
+    return {name: said for name, said in raters.items() if any(row.value is not None for row in said)}
 
 
 def compare_raters(judges: Raters, people: Raters, n_shown: int) -> Block:
@@ -9419,8 +9364,7 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> Block:
         by_source[item.source].append(item)
     sources = {}
     if len(by_source) > 1:
-        sources = {source: measure_group(judges, own, kind) for source, own in by_source.items()}
-    apart = [item for item in items if len(set(item.ratings.values())) > 1]
+        sources = {source: measure_group(judges, group, kind) for source, group in by_source.items()}
     measure_variance = cache(statistics.pvariance)  # exact, therefore slow
 
     def rank_disagreement(item: RatedItem) -> tuple[float, float]:
@@ -9428,11 +9372,12 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> Block:
         given = tuple(item.ratings.values())
         return max(given) - min(given), measure_variance(given)
 
+    apart = [item for item in items if len(set(item.ratings.values())) > 1]
     apart.sort(key=rank_disagreement, reverse=True)
     disagreements = []
     for item in apart[:n_shown]:
-        said = {"decisions": item.ratings, "reasoning": item.reasons}
-        disagreements.append({"source": item.source, **dict(item.texts), **said})
+        texts = {"source": item.source, **dict(item.texts)}
+        disagreements.append({**texts, "decisions": item.ratings, "reasoning": item.reasons})
     block: Block = {
         "compared": kind,
         "clusters": name_clusters(item.cluster for item in items),
@@ -9448,15 +9393,16 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> Block:
 
 
 def find_kind(rows: Sequence[RatingRow]) -> str:
-    """Return what all raters gave. Scores of 0 and 1 alone are verdicts if anybody said yes or no."""
-    judged = list(dict.fromkeys(row.rater for row in rows if isinstance(row.value, bool)))
-    scored = list(dict.fromkeys(row.rater for row in rows if type(row.value) is float))
+    """Return the kind of all ratings. Scores of 0 and 1 are verdicts if anybody said yes or no."""
+    # A dict of raters has each once, in order.
+    judged = {row.rater: True for row in rows if isinstance(row.value, bool)}
+    scored = {row.rater: True for row in rows if type(row.value) is float}
     scores = {row.value for row in rows if type(row.value) is float}
     if len(scores) > MAX_RATING_VALUES:
         text = f"there are {len(scores)} different scores, more than {MAX_RATING_VALUES}: round them"
         raise UsageError(text)
     if judged and not scores <= {0, 1}:
-        who = f"yes or no by {shorten_names(judged)}, scores by {shorten_names(scored)}"
+        who = f"yes or no by {shorten_names([*judged])}, scores by {shorten_names([*scored])}"
         raise UsageError(f"verdicts and scores cannot be compared: {who}")
     return "correct" if judged else "score"
 
@@ -9468,14 +9414,13 @@ def describe_rater(name: str, rows: Iterable[RatingRow]) -> Block:
 
 
 def collect_items(raters: Raters, kind: str) -> list[RatedItem]:
-    """Return each item once. Those of several sources are told apart if all of these raters name them."""
+    """Return each item once. Sources tell items apart if all of these raters name them."""
     counted = {name: [row for row in rows if row.state == "decisions"] for name, rows in raters.items()}
     by_source = all(row.source for row in flatten(counted.values()))
-    rows_of: dict[tuple[str, Texts], dict[str, list[RatingRow]]] = {}
+    rows_of: dict[tuple[str, Texts], dict[str, list[RatingRow]]] = defaultdict(lambda: defaultdict(list))
     for name, rows in counted.items():
         for row in rows:
-            by_rater = rows_of.setdefault((row.source if by_source else "", row.key), defaultdict(list))
-            by_rater[name].append(row)
+            rows_of[row.source if by_source else "", row.key][name].append(row)
     items = []
     for (source, _), by_rater in rows_of.items():
         first = next(flatten(by_rater.values()))
@@ -9524,13 +9469,9 @@ def name_clusters(clusters: Iterable[tuple[str, str]]) -> str:
     return "documents" if any(field == "document" for field, _ in clusters) else "questions"
 
 
-def measure_items(items: Iterable[RatedItem], raters: Raters, level: str, correction: int) -> Mean:
-    ratings = []
-    clusters = []
-    for item in items:
-        ratings.append([item.ratings.get(rater) for rater in raters])
-        clusters.append(item.cluster)
-    return measure_coefficient(ratings, clusters, level, correction)
+def measure_items(items: Sequence[RatedItem], raters: Iterable[str], level: str, correction: int) -> Mean:
+    ratings = [list(map(item.ratings.get, raters)) for item in items]
+    return measure_coefficient(ratings, [item.cluster for item in items], level, correction)
 
 
 def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: str = "nominal") -> float | None:
@@ -9555,9 +9496,9 @@ def measure_coefficient(
     level: str,
     correction: int | None = None,
 ) -> Mean:
-    """Return a coefficient of items' ratings with its interval, or the reason why there is none.
+    """Return a coefficient with its interval, or the reason why there is none.
 
-    With a `correction`, as that of `compute_coefficients`, the order of the raters does not matter.
+    With a `correction`, as of `compute_coefficients`, the order of the raters does not matter.
     """
     tables, values = count_pairs(ratings, clusters, both_orders=correction is not None)
     clustered_by = name_clusters(clusters)
@@ -9573,8 +9514,8 @@ def measure_coefficient(
         reason = f"fewer than {MIN_CLUSTERS} {clustered_by}: {len(tables)}"
     elif interval is None or interval.low == interval.high:  # resamples that all agree know no variance
         reason = f"resamples of {clustered_by} have {'the same' if interval else 'mostly none'}"
-    known = None if math.isnan(value) else value
-    return Mean(known, None if reason else interval, len(ratings), len(tables), reason=reason)
+    interval = None if reason else interval
+    return Mean(None if math.isnan(value) else value, interval, len(ratings), len(tables), reason=reason)
 
 
 def compare_with(
@@ -9607,33 +9548,31 @@ def compare_with(
     for name, width in widths.items():
         is_near = (abs(gaps) <= width + 1e-9).astype(float)
         row[name] = compute_mean(make_sample(is_near, clusters), Measure("share", "Share"))
-    kappa = measure_coefficient(ratings, clusters, LEVELS[kind][0])
-    return {**row, "kappa": kappa}
+    return {**row, "kappa": measure_coefficient(ratings, clusters, LEVELS[kind][0])}
 
 
 # -- Judges and people
 
 
 def compare_people(judges: Raters, people: Raters, kind: str) -> Block:
-    """Compare each judge, and then votes, with each rating that one of the people gave."""
+    """Compare each judge, and then votes, with each rating by people."""
     name = next(iter(people)) if len(people) == 1 else "people"
     # A judge may have a person's name, but none with a NUL.
     renamed = {f"\0{person}": rows for person, rows in people.items()}
     items = collect_items({**judges, **renamed}, kind)
-    known = [item for item in items if not item.ratings.keys().isdisjoint(renamed)]
+    rated = [item for item in items if not item.ratings.keys().isdisjoint(renamed)]
     compared = []
     for judge, rows in judges.items():
-        row = compare_with(judge, renamed, items, kind, "accuracy")
-        row |= measure_people(judge, rows, renamed, items, kind)
-        compared.append(build_means_row({"judge": judge, "with": name, **row}))
+        row = {"judge": judge, "with": name, **compare_with(judge, renamed, items, kind, "accuracy")}
+        compared.append(build_means_row(row | measure_people(judge, rows, renamed, items, kind)))
     votes = []
     for vote in ("majority", "unanimous") if len(judges) > 1 else ():
-        row = compare_vote(vote, judges, renamed, known, kind)
-        votes.append(build_means_row({"judge": vote, "with": name, **row}))
+        row = {"judge": vote, "with": name, **compare_vote(vote, judges, renamed, rated, kind)}
+        votes.append(build_means_row(row))
     block = {
         **describe_rater(name, list(flatten(people.values()))),
-        "items": len(known),
-        "items_without_judge": sum(item.ratings.keys().isdisjoint(judges) for item in known),
+        "items": len(rated),
+        "items_without_judge": sum(item.ratings.keys().isdisjoint(judges) for item in rated),
         "judges": compared,
         "votes": votes,
     }
@@ -9643,7 +9582,7 @@ def compare_people(judges: Raters, people: Raters, kind: str) -> Block:
 
 
 def compare_vote(vote: str, judges: Raters, people: Raters, items: Iterable[RatedItem], kind: str) -> Block:
-    """Compare the vote on each item with people: of more than half of two judges or more, or of all."""
+    """Compare a vote on each item with people: of more than half of two judges or more, or of all."""
     voted = []
     left_out = {"left_out": 0, "fewer_judges": 0}
     is_majority = vote == "majority"
@@ -9675,28 +9614,21 @@ def measure_people(
         if given and score is not None:
             gaps.append(math.fsum(given) / len(given) - score)
             clusters.append(item.cluster)
-    gap = NO_MEAN
-    if gaps:
-        given_all = [row.value for row in judged if row.state == "decisions" and row.value is not None]
-        given_all += labels
-        width = math.inf
-        for lowest, highest in ((1, TOP_SCORE), (0, 1)):  # levels; shares and verdicts
-            if lowest <= min(given_all) and max(given_all) <= highest:
-                width = highest - lowest
-        interval = compute_mean_interval(make_sample(gaps, clusters), -width, width)
-        gap = Mean(math.fsum(gaps) / len(gaps), interval, len(gaps))
-    ratings = []
-    for rater in (judge, *people):
-        ratings.append([item.ratings.get(rater) for item in items])
-    alpha = krippendorff_alpha(ratings, LEVELS[kind][1]) if gaps else None
+    given_all = [row.value for row in judged if row.state == "decisions" and row.value is not None]
+    width = math.inf
+    for lowest, highest in ((1, TOP_SCORE), (0, 1)):  # levels; shares and verdicts
+        if all(lowest <= rating <= highest for rating in (*given_all, *labels)):
+            width = highest - lowest
+    measure = Measure("gap", "Gap", lowest=-width, highest=width)
+    alpha = measure_items(items, (judge, *people), LEVELS[kind][1], correction=1)
     raters = set(flatten(item.ratings for item in items))
     common_label, n_common = next(iter(labels.most_common(1)), (None, 0))
     return {
-        "krippendorff_alpha": alpha,
+        "krippendorff_alpha": alpha.value if gaps else None,
         "raters": len(raters & people.keys()),
         "most_common_label": common_label,
         "most_common_label_share": divide(n_common, labels.total()),
-        "people_minus_judge": gap,
+        "people_minus_judge": compute_mean(make_sample(gaps, clusters), measure),
     }
 
 
@@ -9712,10 +9644,10 @@ def list_agreement_parts(comparisons: Mapping[str, Block], *, is_page: bool = Fa
         rows = [[row["judge"], *map(row.get, STATES), len(row["files"])] for row in raters]
         clusters = block["clusters"].replace("documents", "gold documents")
         weights = " with quadratic weights" if block["compared"] == "score" else ""
-        lines = [
-            f"{IN_BRACKETS}, from {MIN_CLUSTERS} {clusters} on: by {clusters}; of coefficients a bootstrap.",
-            f"Kappa is Cohen's{weights}.",
-        ]
+        brackets = (
+            f"{IN_BRACKETS}, from {MIN_CLUSTERS} {clusters} on: by {clusters}; of coefficients a bootstrap."
+        )
+        lines = [brackets, f"Kappa is Cohen's{weights}."]
         header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
         parts.append(Part(f"Agreement between judges{suffix}", header, rows, lines))
         if block["all"]["pairs"]:
@@ -9742,18 +9674,19 @@ def list_agreement_parts(comparisons: Mapping[str, Block], *, is_page: bool = Fa
 
 def build_group_part(title: str, group: Mapping[str, Any]) -> Part:
     pairs = [(f"{pair['judge']} - {pair['with']}", pair) for pair in group["pairs"]]
-    fleiss = format_value(group, "fleiss_kappa")
-    alpha = format_value(group, "krippendorff_alpha")
-    of_several = f"of the {group['items_of_several']} items that several judged"
+    fleiss = f"Fleiss' kappa of the {group['items_of_all']} items that all judged"
+    alpha = (
+        f"Krippendorff's {group['alpha_level']} alpha of the {group['items_of_several']} items that several"
+    )
     lines = [
-        f"Fleiss' kappa of the {group['items_of_all']} items that all judged: {fleiss}",
-        f"Krippendorff's {group['alpha_level']} alpha {of_several}: {alpha}",
+        f"{fleiss}: {format_value(group, 'fleiss_kappa')}",
+        f"{alpha} judged: {format_value(group, 'krippendorff_alpha')}",
     ]
     return build_pairs_part(title, "Pair", ("items",), pairs, lines)
 
 
 def describe_reliability(row: Mapping[str, Any], *, is_grade: bool) -> list[str]:
-    """Return what it means, also for grades, if judge and people hardly agree, or one is kinder."""
+    """Say what it means, also for grades, if judge and people hardly agree, or one is kinder."""
     lines = []
     kappa = row["kappa"]
     interval = row["ci95"]["kappa"]
@@ -9781,11 +9714,11 @@ def describe_reliability(row: Mapping[str, Any], *, is_grade: bool) -> list[str]
 def build_pairs_part(
     title: str, heading: str, counts: Sequence[str], pairs: Sequence[tuple[str, Fields]], lines: Sequence[str]
 ) -> Part:
-    shown = [name for name in AGREEMENT_TITLES if any(row.get(name) is not None for _, row in pairs)]
+    means = [name for name in AGREEMENT_TITLES if any(row.get(name) is not None for _, row in pairs)]
     rows: list[list[Cell]] = []
     notes = []
     for name, row in pairs:
-        rows.append([name, *(row[count] for count in counts), *(format_value(row, mean) for mean in shown)])
+        rows.append([name, *(row[count] for count in counts), *(format_value(row, mean) for mean in means)])
         if "kappa" in row["ci95_reason"]:
             what = "interval of kappa" if row["kappa"] is not None else "kappa"
             notes.append(f"{name}: no {what}: {row['ci95_reason']['kappa']}")
@@ -9798,7 +9731,7 @@ def build_pairs_part(
             counted = f"{why} {row['left_out']}, with fewer judges {row['fewer_judges']}"
             notes.append(f"Left out of the {name} vote: {counted}")
     titles = [count.capitalize().replace("_", " ") for count in counts]
-    header = [heading, *titles, *(AGREEMENT_TITLES[name] for name in shown)]
+    header = [heading, *titles, *map(AGREEMENT_TITLES.__getitem__, means)]
     return Part(title, header, rows, [*notes, *lines])
 
 
@@ -9807,7 +9740,7 @@ def format_value(row: Mapping[str, Any], name: str) -> str:
 
 
 def describe_disagreement(row: Fields, *, is_page: bool) -> str:
-    """Return the line on a disagreement as the results have it; a page has room for whole texts."""
+    """Return a disagreement of the results as a line; a page has room for whole texts."""
     texts = []
     for name, text in row.items():
         if isinstance(text, str) and text:
@@ -9822,9 +9755,8 @@ def describe_disagreement(row: Fields, *, is_page: bool) -> str:
 
 # ------------------------------------------------------------------ 20. Summaries
 
-# In: summaries of a debate, gold summaries, and web documents if there are any. Out: scores by five criteria.
-# Two more jobs judge nothing: pictures of earlier results, and what web documents add. Read first:
-# judge_summaries, plot_results, measure_web.
+# In: summaries of a debate, gold summaries, and web documents. Out: scores by five criteria. Two more jobs
+# judge nothing: pictures of earlier results, and what web documents add. Read first: judge_summaries.
 
 MERGED_FILE = "data/merged-corpus/merged-{k}.json"
 WEB_FILE = "data/valid-web/valid-web-{k}.json"
@@ -9936,7 +9868,7 @@ def read_summary_files(options: SummaryOptions) -> list[SummaryFile]:
 def list_summary_files(
     files: Sequence[SummaryFile], differences: Sequence[Difference], session: Session, folder: str
 ) -> Iterator[OutputFile]:
-    """Yield the files, none with the name of one that is there: two may have one type, k and second."""
+    """Yield the files. Two may have one type, k and second: none gets a name that is there."""
     now = datetime.now().astimezone()
     for file in files:
         name = f"{file.kind}_{file.k}_llm_judge_scores_{now:%Y%m%d_%H%M%S}"
@@ -9964,7 +9896,7 @@ def render_summaries(files: Sequence[SummaryFile], differences: Sequence[Differe
 
 
 def read_web_documents(k: int, problems: Problems) -> tuple[InputFile, dict[str, str]]:
-    """Return a file of documents from the web, and by folded query its documents, a line for each."""
+    """Return a file of documents from the web, and its documents by folded query, a line for each."""
     file = read_file(MERGED_FILE.format(k=k), problems)
     texts: dict[str, str] = {}
     for row in parse_rows(MergedDocuments, file, problems).values():
@@ -10076,7 +10008,7 @@ def build_summary_results(file: SummaryFile, comparison: Sequence[Any], session:
     return {
         "model": session.model if is_asked else None,
         "reply_models": count_models(file.system.list_judgements(file.system.judged)),
-        **session.describe_left_out(),
+        **session.left_out,
         "summary_file": file.system.file.file,
         "summary_type": file.kind,
         "k": file.k,
@@ -10114,14 +10046,11 @@ def build_summary_row(answer: ItemAnswer, session: Session) -> ScoredSummary:
 
 # -- Statistics
 
-Spread: TypeAlias = dict[str, Any]  # how scores are spread, as the results file has it
-Spreads: TypeAlias = Mapping[str, Spread]  # measure -> spread
 
-
-def summarize_rows(rows: Sequence[ScoredSummary]) -> dict[str, Spreads]:
+def summarize_rows(rows: Sequence[ScoredSummary]) -> dict[str, dict[str, Block]]:
     """Return the spread of each measure: of all rows, and of those without an error."""
     judged = [row for row in rows if not row.error]
-    summarized: dict[str, Spreads] = {}
+    summarized = {}
     for name, counted in {"statistics": rows, "statistics_without_errors": judged}.items():
         queries = [fold_text(row.query) or number for number, row in enumerate(counted)]
         spreads = {}
@@ -10135,34 +10064,36 @@ def summarize_rows(rows: Sequence[ScoredSummary]) -> dict[str, Spreads]:
     return summarized
 
 
-def measure_spread(column: Sequence[float | None], clusters: Clusters = None) -> Spread:
+def measure_spread(column: Sequence[float | None], clusters: Clusters = None) -> Block:
     """Describe scores, with None for a figure that there is not. `std` has n - 1 in the denominator."""
     values = [value for value in column if value is not None]
+    sample = make_sample(np.array(column, np.float64), clusters)  # None becomes NaN: left out
     q1, q3 = np.quantile(values, (0.25, 0.75)).tolist() if values else (None, None)
-    spread: Spread = {
-        "mean": math.fsum(values) / len(values) if values else None,
-        "median": float(statistics.median(values)) if values else None,
+    median = float(statistics.median(values)) if values else None
+    low, high = bootstrap_statistic(sample.sum_clusters()) or (None, None)
+    highest = max(values, default=None)
+    spread = {
+        "mean": sample.mean if values else None,
+        "median": median,
         "std": statistics.stdev(values) if len(values) > 1 else None,
         "min": min(values, default=None),
         "q1": q1,
         "q3": q3,
-        "max": max(values, default=None),
+        "max": highest,
+        "n": len(values),
+        "q2": median,
+        "q4": highest,
+        "ci_95_lower": low,
+        "ci_95_upper": high,
     }
-    sample = make_sample(np.array(column, np.float64), clusters)  # None becomes NaN: left out
-    interval = bootstrap_statistic(sample.sum_clusters())
-    low, high = interval or (None, None)
-    spread |= {"n": len(values), "q2": spread["median"], "q4": spread["max"]}
-    spread |= {"ci_95_lower": low, "ci_95_upper": high}
-    if interval is None:
+    if low is None:
         spread["ci_95_reason"] = f"fewer than {MIN_CLUSTERS} queries"
     return spread
 
 
-def build_spread_cell(spread: Spread, digits: int) -> MeanCell:
-    interval = None
-    if spread["ci_95_lower"] is not None:
-        interval = Interval(spread["ci_95_lower"], spread["ci_95_upper"])
-    return MeanCell(spread["mean"], interval, digits)
+def build_spread_cell(spread: Block, digits: int) -> MeanCell:
+    interval = Interval(spread["ci_95_lower"], spread["ci_95_upper"])
+    return MeanCell(spread["mean"], None if interval.low is None else interval, digits)
 
 
 # -- Pictures of results, and what web documents add
@@ -10196,7 +10127,7 @@ def plot_results(paths: Iterable[str], console: Console) -> int:
     return decide_exit_code(is_written)
 
 
-def draw_spreads(spreads: Spreads) -> bytes:
+def draw_spreads(spreads: Mapping[str, Block]) -> bytes:
     """Draw a histogram of each measure that has scores, and beside it a box plot and the mean."""
     from matplotlib.figure import Figure
 
@@ -10225,7 +10156,7 @@ def draw_spreads(spreads: Spreads) -> bytes:
 
 
 def measure_web(output_dir: str, console: Console) -> int:
-    """Write and print what documents from the web add, for each k with files. Return the exit code."""
+    """Write and print what web documents add, for each k that has files. Return the exit code."""
     problems: Problems = []
     metrics = {}
     rows: list[list[Cell]] = []
@@ -10247,7 +10178,7 @@ def measure_web(output_dir: str, console: Console) -> int:
     return decide_exit_code(is_written)
 
 
-def measure_web_files(k: int, web: FileData, merged: FileData, problems: Problems) -> Spreads:
+def measure_web_files(k: int, web: FileData, merged: FileData, problems: Problems) -> dict[str, Block]:
     counts = []
     for row in parse_rows(WebDocuments, web, problems).values():
         counts.append(sum(result.relevance == "R" for result in row.web_docs.results))
@@ -10281,24 +10212,24 @@ Sentences: TypeAlias = Mapping[str, str]  # ID -> text
 
 
 def count_prompt_chars(prompt: str, model: str) -> float:
-    """Return how many characters of documents fit into a prompt, given a minute's tokens."""
+    """Return how many characters of documents fit into a prompt."""
     settings = MODELS.get(model, UNKNOWN_MODEL)
     reply_tokens = settings.max_completion_tokens + PROMPTS[prompt].more_tokens
     return (settings.tokens_per_minute * PROMPT_SHARE - reply_tokens) * CHARS_PER_TOKEN
 
 
 def list_left_out(path: str, failures: Mapping[str, str]) -> list[Message]:
-    """Return what has no reply, and why the first of these has none."""
+    """Return a warning: what has no reply, and one reason why."""
     if not failures:
         return []
-    what = f"no reply, left out: {shorten_names(list(failures))}, e.g. {next(iter(failures.values()))}"
-    return [WarningRecord(what, advice="run again with --overwrite", file=path)]
+    kind = f"no reply, left out: {shorten_names(list(failures))}, e.g. {next(iter(failures.values()))}"
+    return [WarningRecord(kind, advice="run again with --overwrite", file=path)]
 
 
 # -- Predictions
 
 PIPELINES = {"bm25": "", "llm": "from_memory", "rag": "from_documents"}  # -> prompt; bm25 asks no model
-TOP_SENTENCES = 3  # of the best document, which are the answer of bm25
+TOP_SENTENCES = 3  # of the best document: the answer of bm25
 
 
 class GenerateOptions(JudgeOptions):
@@ -10321,13 +10252,13 @@ class GenerateOptions(JudgeOptions):
 
 
 class SearchedItem(NamedTuple):
-    """A question, what a search found for it, and the sentences of that which a model sees."""
+    """A question, what a search found for it, and what a model sees of that."""
 
     item: Item
     retrieved: Sequence[Fields]  # of doc_id, score and rank
     documents: Mapping[str, Sentences]  # those that were retrieved, best first
     sources: str  # as the prompt has them
-    shown: Mapping[str, tuple[str, str]]  # name there -> (document ID, sentence ID)
+    shown: Mapping[str, tuple[str, str]]  # name in `sources` -> (document ID, sentence ID)
 
 
 def generate_predictions(options: GenerateOptions, console: Console) -> int:
@@ -10351,17 +10282,14 @@ def generate_predictions(options: GenerateOptions, console: Console) -> int:
         replies = [outcomes.get((system, position, prompt)) for position in range(len(searched))]
         rows, failures = collect_predictions(searched, replies, options, session)
         content = rows if is_split(options.split) else list(rows.values())
-        output = OutputFile(path, partial(render_results, content))
-        _, is_written = write_outputs([output] if rows else [], console)
+        outputs = [OutputFile(path, partial(render_results, content))] if rows else []
+        _, is_written = write_outputs(outputs, console)
     console.print(f"{path}: {len(rows)} predictions" if rows else "")
     return end_run(session, list_left_out(path, failures), console, is_written, bool(rows), not failures)
 
 
 def search_items(options: GenerateOptions, max_chars: float) -> list[SearchedItem]:
-    """Read the questions, search for documents, and choose what a model sees of these.
-
-    The questions are those of a split, or of a dataset as `answers` reads it.
-    """
+    """Read the questions of a split, or of a dataset, search for documents, and choose what a model sees."""
     problems: Problems = []
     path = options.split
     if is_split(path):
@@ -10379,13 +10307,13 @@ def search_items(options: GenerateOptions, max_chars: float) -> list[SearchedIte
     for doc_id, document in corpus.items():
         parts = re.split(r"(?<=[.!?])\s+", document.text.strip())  # S1, S2, ... of a plain text
         numbered = {f"S{number}": part for number, part in enumerate(parts, start=1) if part}
-        documents[doc_id] = numbered if document.sentences is None else document.sentences
+        documents[doc_id] = document.sentences or numbered
     texts = {doc_id: " ".join(sentences.values()) for doc_id, sentences in documents.items()}
     retrieved = search_texts(texts, [item.question for item in items], options.top_k)
     searched = []
     for item, hits in zip(items, retrieved, strict=True):
-        found = {hit["doc_id"]: documents[hit["doc_id"]] for hit in hits}
-        searched.append(SearchedItem(item, hits, found, *show_documents(found, max_chars)))
+        best = {hit["doc_id"]: documents[hit["doc_id"]] for hit in hits}
+        searched.append(SearchedItem(item, hits, best, *show_documents(best, max_chars)))
     return searched
 
 
@@ -10417,9 +10345,8 @@ def extract_answer(searched: SearchedItem) -> Fields:
     sentences = next(iter(searched.documents.values()), {})
     [hits] = search_texts(sentences, [searched.item.question], TOP_SENTENCES)
     best = {hit["doc_id"] for hit in hits}
-    chosen = [sentence_id for sentence_id in sentences if sentence_id in best]
-    answer = " ".join(sentences[sentence_id] for sentence_id in chosen)
-    return {"answer": answer, "evidence_sentences": chosen}
+    chosen = {sentence_id: text for sentence_id, text in sentences.items() if sentence_id in best}
+    return {"answer": " ".join(chosen.values()), "evidence_sentences": list(chosen)}
 
 
 def read_answer(written: Judgement, searched: SearchedItem) -> Fields:
@@ -10430,12 +10357,12 @@ def read_answer(written: Judgement, searched: SearchedItem) -> Fields:
     row |= {"input_tokens": reply.usage.prompt, "output_tokens": reply.usage.completion}
     if "sentences" not in value:
         return row
-    cited = [sentence.strip() for sentence in dict.fromkeys(value["sentences"])]
-    known = [searched.shown[sentence] for sentence in cited if sentence in searched.shown]
+    names = [name.strip() for name in dict.fromkeys(value["sentences"])]
+    cited = [searched.shown[name] for name in names if name in searched.shown]
     row["evidence_sentences"] = []
-    if known and value["told"]:
-        best = statistics.mode(doc_id for doc_id, _ in known)  # of several the first
-        row["evidence_sentences"] = [sentence_id for doc_id, sentence_id in known if doc_id == best]
+    if cited and value["told"]:
+        best = statistics.mode(doc_id for doc_id, _ in cited)  # of several the first
+        row["evidence_sentences"] = [sentence_id for doc_id, sentence_id in cited if doc_id == best]
     return row
 
 
@@ -10452,9 +10379,7 @@ def build_item_row(searched: SearchedItem, answer: Fields) -> Fields:
         "keywords": item.keywords,
         "expected_sources": item.expected_sources,
         "sources": [hit["doc_id"] for hit in searched.retrieved],
-        "context": [
-            searched.documents[doc_id][sentence_id] for doc_id, sentence_id in searched.shown.values()
-        ],
+        "context": [searched.documents[doc_id][name] for doc_id, name in searched.shown.values()],
     }
     more = {name: value for name, value in answer.items() if name not in ("answer", "evidence_sentences")}
     return {name: value for name, value in row.items() if value} | more
@@ -10479,7 +10404,7 @@ def show_documents(
 
 
 def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> list[list[Fields]]:
-    """Return the k best texts for each query by BM25, best first; texts without a word of it are left out."""
+    """Return for each query the k best texts that have a word of it, by BM25, best first."""
     results: list[list[Fields]] = [[] for _ in queries]
     if not texts:
         return results
@@ -10492,8 +10417,8 @@ def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> li
     index.index(words, show_progress=False)
     names = list(texts)
     for query, rows in zip(queries, results, strict=True):
-        known = [word for word in tokenize([query])[0] if word in index.vocab_dict]
-        scores = index.get_scores(known) if known else np.zeros(len(names))
+        common = [word for word in tokenize([query])[0] if word in index.vocab_dict]
+        scores = index.get_scores(common) if common else np.zeros(0)
         for rank, position in enumerate(np.argsort(-scores, kind="stable")[:k], start=1):
             if scores[position] > 0:
                 score = round(float(scores[position]), 4)
@@ -10548,9 +10473,8 @@ def draft_questions(options: DraftOptions, console: Console) -> int:
     count = options.per_document
     for doc_id, sentences in documents.items():
         texts = {"sentences": join_sentences(sentences), "count": str(count)}
-        for number in range(1, count + 1):
-            # A draft has a kind where an answer has a system.
-            kind = options.kinds[(number - 1) % len(options.kinds)]
+        # A draft has a kind where an answer has a system.
+        for number, kind in zip(range(1, count + 1), itertools.cycle(options.kinds), strict=False):
             more = {"task": DRAFT_TASKS[kind], "number": str(number)}
             requests.append(Request(kind, doc_id, len(requests), "draft", texts | more, number))
     assignment = Assignment(lambda: requests, options, is_needed=True, activity="drafting", noun="drafts")
@@ -10559,8 +10483,7 @@ def draft_questions(options: DraftOptions, console: Console) -> int:
     with ask_model(assignment, console) as (outcomes, session):
         drafts, dropped, failures = collect_drafts(documents, requests, outcomes, session)
         lines = [encode_json(draft) + b"\n" for draft in drafts.values()]
-        output = OutputFile(options.out, lambda: lines)
-        _, is_written = write_outputs([output] if drafts else [], console)
+        _, is_written = write_outputs([OutputFile(options.out, lambda: lines)] if lines else [], console)
     console.print(f"{options.out}: {len(drafts)} questions" if drafts else "")
     last = 'Check each question, and then set its "reviewed" to true.'
     if not drafts:
@@ -10576,12 +10499,14 @@ def read_draft_documents(options: DraftOptions, console: Console) -> dict[str, S
     raise_problems(problems)
     max_chars = count_prompt_chars("draft", choose_model(options))
     documents: dict[str, Sentences] = {}
+    left_out = []
     for doc_id, document in corpus.items():
         if document.sentences and len(join_sentences(document.sentences)) <= max_chars:
             documents[doc_id] = document.sentences
-    left_out = [doc_id for doc_id in corpus if doc_id not in documents]
-    what = "left out: documents without sentences, or longer than a minute's tokens allow"
-    text = f"{CORPUS_DIR}: {what}: {shorten_names(left_out)}"
+        else:
+            left_out.append(doc_id)
+    reason = "documents without sentences, or longer than a minute's tokens allow"
+    text = f"{CORPUS_DIR}: left out: {reason}: {shorten_names(left_out)}"
     if not documents:
         raise UsageError(text)
     if left_out:
@@ -10593,7 +10518,7 @@ def collect_drafts(
     documents: Mapping[str, Sentences], requests: Iterable[Request], outcomes: Outcomes, session: Session
 ) -> tuple[dict[str, Fields], Warnings, dict[str, str]]:
     """Return the drafts by ID, warnings of those that break a rule, and why others are missing."""
-    drafts: dict[str, Fields] = {}
+    drafts = {}
     dropped: dict[str, list[str]] = defaultdict(list)  # rule -> drafts
     failures = {}
     for request in requests:
@@ -10618,7 +10543,7 @@ def join_sentences(sentences: Sentences) -> str:
     return "\n".join(join_words(f"{name}: {text}") for name, text in sentences.items())
 
 
-def build_draft(doc_id: str, kind: str, reply: Mapping[str, Any], model: str) -> Fields:
+def build_draft(doc_id: str, kind: str, reply: Fields, model: str) -> Fields:
     """Return what a model has drafted as a line of a gold set; its rubric may have any number of levels."""
     question = reply["question"].strip()
     levels = {str(level): text.strip() for level, text in enumerate(reply["rubric"], start=1)}
@@ -10638,16 +10563,17 @@ def build_draft(doc_id: str, kind: str, reply: Mapping[str, Any], model: str) ->
     }
 
 
-def find_broken_rule(draft: Mapping[str, Any], sentences: Sentences) -> str:
+def find_broken_rule(draft: Fields, sentences: Sentences) -> str:
     evidence = draft["evidence_sentences"]
-    levels = {fold_text(text) for text in draft["rubric"]["scale"].values()} - {""}
+    scale = draft["rubric"]["scale"]
+    levels = {fold_text(text) for text in scale.values()} - {""}
     if is_blank(draft["question"]) or is_blank(draft["answer"]):
         return "a question or answer that is blank"
     if not set(evidence) <= set(sentences):
         return "evidence that does not exist"
     if bool(evidence) == (draft["edge_case_type"] == UNANSWERABLE):
         return "evidence that is missing, or not to be expected"
-    if not len(draft["rubric"]["scale"]) == len(levels) == TOP_SCORE:
+    if not len(scale) == len(levels) == TOP_SCORE:
         return "a rubric without five different levels"
     return ""
 
@@ -10681,8 +10607,8 @@ class Results(dict[str, dict[str, Any]]):
 
     def __repr__(self) -> str:
         rows: list[MeansRow] = [([name], means) for name, means in self._means.items()]
-        means = build_means_part("", ["System"], rows, self._measures)
-        parts = [means, build_comparison_part(self._differences)]
+        overview = build_means_part("", ["System"], rows, self._measures)
+        parts = [overview, build_comparison_part(self._differences)]
         return "\n\n".join(render_text_table(part) for part in parts if part.rows)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -10706,11 +10632,10 @@ class Results(dict[str, dict[str, Any]]):
         """Return a flat dict per pair of systems and measure: `system` minus `other`, and the verdict."""
         rows = []
         for difference in self._differences:
-            difference = difference.mirror()  # as the console has it
-            block = difference.build_block()
+            row = difference.mirror()  # as the console has it
+            block = {"system": row.system, "other": row.other, **row.build_block()}
             low, high = block.pop("ci95") or (None, None)
-            names = {"system": difference.system, "other": difference.other}
-            rows.append({**names, **block, "low": low, "high": high})
+            rows.append({**block, "low": low, "high": high})
         return rows
 
 
@@ -10802,9 +10727,8 @@ def grade_answers(
     usual = list(DEFAULT_METHODS if given is None else given)
     if judge is not None and not criteria and "hybrid" not in usual:
         given = [*usual, "llm_judge"]  # otherwise the judge is there for these
-    named = {check_name("field", field, COLUMN_FIELDS): str(path) for field, path in columns.items()}
     options = AnswerOptions(
-        given_columns=tuple(named.items()),
+        given_columns=[(check_name("field", name, COLUMN_FIELDS), str(columns[name])) for name in columns],
         given_methods=given,
         protocol=check_name("protocol", protocol, ANSWER_PROMPTS),
         functions=measures,
@@ -10816,9 +10740,8 @@ def grade_answers(
         inputs = read_answer_inputs(options)
         outcomes, session = ask_silently(judge, inputs.study, options, (0, 1), lambda row: [row.item])
         graded = grade_scored_answers(inputs, outcomes, session)
-    documents = {system.title: build_answer_results(graded, system) for system in graded.systems}
-    report = build_answer_report(graded, documents)
-    return Results(documents, graded.systems, inputs.study.measures, report, graded.differences)
+    report = build_answer_report(graded)
+    return Results(graded.documents, graded.systems, inputs.study.measures, report, graded.differences)
 
 
 def check_name(what: str, name: str, known: Collection[str]) -> str:
@@ -10837,7 +10760,7 @@ def build_judge_values(judge: object, criteria: OwnCriteria, repeats: int) -> di
         criteria = [criteria]
     elif isinstance(criteria, Mapping):
         criteria = [{"name": name, "description": question} for name, question in criteria.items()]
-    model = judge if isinstance(judge, str) else None
+    model = None if callable(judge) else judge
     return {"judge_model": model, "journal_only": judge is None, "criteria": criteria, "repeats": repeats}
 
 
@@ -10901,7 +10824,7 @@ def ask_silently(
 ) -> tuple[Outcomes, Session]:
     """Ask a function of the user's, which returns scores within the bounds, or a model, or the journal alone.
 
-    Raises UsageError, JudgeUnavailable, or what the function raises as InputError.
+    Raises UsageError, JudgeUnavailable, InputError.
     """
     if not callable(judge):
         # Without a judge, criteria would have no scores.
@@ -10943,10 +10866,7 @@ COMMANDS: Mapping[str, tuple[Run, type[Options]]] = {  # by the first argument; 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program with these arguments, by default the process's own, and return the exit code.
-
-    Nothing is raised for what a user can cause.
-    """
+    """Run the program with these arguments, by default the process's own, and return the exit code."""
     console = Console(sys.stdout, sys.stderr)
     arguments = list(sys.argv[1:] if argv is None else argv)
     printed = io.StringIO()  # by argparse, which does not see whether stdout takes it
