@@ -246,13 +246,21 @@ class Project:
         return {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in paths}
 
     def run(self, *arguments: str, **environment: str) -> Outcome:
-        """The program with these arguments (default: dev), and with these variables for this run alone."""
+        """The program with these arguments (default: dev), and with these variables for this run alone.
+
+        What causes the exit codes 1 and 3 is always a line that begins with a word of its own.
+        """
         self.capture.readouterr()
         with pytest.MonkeyPatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
             code = evaluation.main(arguments or ("dev",))
-        return self.outcome(code, *self.capture.readouterr())
+        outcome = self.outcome(code, *self.capture.readouterr())
+        words = {line.partition(":")[0] for line in outcome.err}
+        assert ("worse" in words) == (code == 1)
+        assert code != 3 or words & {"missing", "error"}
+        assert code != 0 or not words & {"missing", "error"}
+        return outcome
 
     def outcome(self, code: int, out: str, err: str) -> Outcome:
         exists = (self.folder / RESULTS).exists()

@@ -61,7 +61,9 @@ def order_retrieved(prediction: Row) -> list[str]:
             ids.append(entry["doc_id"])
             if entry.get("rank") is not None:
                 by_rank[entry["rank"]] = entry["doc_id"]
-    return [by_rank[rank] for rank in sorted(by_rank)] if len(by_rank) == len(entries) else ids
+    if not by_rank:
+        return ids
+    return [by_rank[rank] for rank in sorted(by_rank)] if len(by_rank) == len(entries) else []
 
 
 def compute_citation(named: Named, predictions: Mapping[str, Row]) -> dict[str, Any]:

@@ -40,6 +40,11 @@ from groq_server import Call, Reply, completion, score_reply
 
 Row = dict[str, Any]
 
+ALONE = "items that only one rater has, which do not count"
+UNRELATED = "pairs of raters without an item in common"
+OF_ALL = "Fleiss' kappa and Krippendorff's alpha"
+CONTRADICTED = "items that one rater decided differently, which do not count for this rater"
+
 
 def row(name: object, correct: object = "yes", **fields: Any) -> Row:
     """Return one row of a results file of `answers`."""
@@ -82,10 +87,12 @@ def agree(project: Project, files: Mapping[str, object], *arguments: str, people
 
 
 def compare(project: Project, *judges: object, options: tuple[str, ...] = (), people: object = None) -> Any:
-    """Return the results for judges a, b, c, ... whose files have this content."""
+    """Return the results for judges a, b, c, ... whose files have this content. Each may have own items."""
     files = dict(zip("abcd", judges, strict=False))
     outcome, results = agree(project, files, *options, people=people)
-    assert (outcome.code, outcome.err) == (0, [])
+    alone = results["items_of_one"]
+    warnings = [f"warning: {ALONE}: {len(alone)}, e.g. {alone[0]}"] if alone else []
+    assert (outcome.code, outcome.err[:1]) == (0, warnings)
     return results
 
 
@@ -151,14 +158,13 @@ def test_the_interval_of_kappa_is_a_percentile_bootstrap(project: Project, key: 
 
 def test_a_kappa_that_is_undefined_is_null(project: Project) -> None:
     """So is the interval of more than 25 different scores."""
-    disjoint = {"a": answers("yes", ..., ...), "b": answers(..., "no", "yes")}
-    alike = {"a": scores(3, 3), "b": scores(3, 3)}
-    for files, reason in ((alike, "only one value was given"), (disjoint, "no item in common")):
-        outcome, results = agree(project, files)
-        assert mentions(outcome.out.splitlines(), "a - b", reason)
-        [pair] = results["all"]["pairs"]
-        assert (pair["kappa"], pair["ci95"]["kappa"]) == (None, None)
-        assert (results["all"]["fleiss_kappa"], results["all"]["krippendorff_alpha"]) == (None, None)
+    outcome, results = agree(project, {"a": scores(3, 3), "b": scores(3, 3)})
+    reason = "only one value was given"
+    for means in ("a - b: no interval of Cohen's kappa", f"All items: no interval of {OF_ALL}"):
+        assert f"{means}: {reason}" in outcome.out.splitlines()
+    [pair] = results["all"]["pairs"]
+    assert (pair["kappa"], pair["ci95"]["kappa"]) == (None, None)
+    assert (results["all"]["fleiss_kappa"], results["all"]["krippendorff_alpha"]) == (None, None)
     [pair] = compare(project, scores(*range(30)), scores(*range(1, 31)))["all"]["pairs"]
     assert (pair["kappa"] is None, pair["ci95"]["kappa"]) == (False, None)
 
@@ -274,18 +280,34 @@ def test_the_files_of_a_folder(project: Project) -> None:
 
 
 def test_no_common_item_is_a_warning(project: Project) -> None:
+    """A pair without one is no row; nothing could be compared if all pairs are."""
     files = {"evals/s1__judge-x": judged("s1", True), "evals/s2__judge-y": judged("s2", True)}
     people = [row(0, True, run_name="run of s2")]
     outcome, results = agree(project, files, "--eval-dir", "evals", people=people)
-    unrelated = [f"warning: x and {other} have no item in common" for other in ("y", "people")]
+    unrelated = [f"missing: {UNRELATED}: 3", f"warning: {ALONE}: 2, e.g. Q0?"]
     assert (outcome.code, outcome.err[:2]) == (3, unrelated)
-    assert [pair["items"] for pair in results["people"]["judges"]] == [0, 0]
+    assert (results["all"]["pairs"], results["people"]["judges"]) == ([], [])
     last_year = judged_eight()  # the questions' IDs are the same
     for n, decision in enumerate(last_year["strong"]["llm_judge"]["per_question"]):
         decision["answer_id"] = f"b{n}"
     last_year["strong"]["llm_judge"]["judge_model"] = "other"
     outcome, _ = agree(project, {"now": judged_eight(), "last": last_year})
-    assert (outcome.code, outcome.err[0]) == (3, "warning: big/model and other have no item in common")
+    assert (outcome.code, outcome.err[0]) == (3, f"missing: {UNRELATED}: 1")
+
+
+def test_raters_of_whom_some_have_an_item_in_common(project: Project) -> None:
+    """Of four raters, two each rate the same items: two of six pairs are rows."""
+    table = "item,rater,score\nx,ann,3\nx,bob,4\ny,eve,1\ny,joe,2\nz,joe,5\n"
+    project.write("crowd.csv", table)
+    outcome = project.run("agreement", "--quiet", "crowd.csv")
+    warnings = [f"warning: {UNRELATED}: 4", f"warning: {ALONE}: 1, e.g. z"]
+    assert (outcome.code, outcome.err[:2]) == (0, warnings)
+    results = project.read("agreement.json")
+    assert [(pair["judge"], pair["with"]) for pair in results["all"]["pairs"]] == [
+        ("ann", "bob"),
+        ("eve", "joe"),
+    ]
+    assert (results["items_of_one"], results["pairs_without_items"]) == (["z"], 4)
 
 
 def test_sources_are_compared_without_their_ending(project: Project) -> None:
@@ -300,23 +322,26 @@ def test_sources_are_compared_without_their_ending(project: Project) -> None:
     assert [pair["accuracy"] for pair in results["people"]["judges"]] == [1.0, 0.5]
 
 
-Counts = tuple[int, int, int]
+Counts = tuple[int, int]
 BOTH = [row(0, True), row(1, True)]
-LABELS: dict[str, tuple[object, Counts, Counts]] = {
-    # the labels; items, too strict and contradicted ones of judge x, of judge y
-    "of any source": (BOTH, (1, 0, 1), (1, 1, 1)),
-    "of a row's source": ([row(n, True, source="runs/t.json") for n in (0, 1)], (2, 1, 0), (2, 1, 0)),
+LABELS: dict[str, tuple[object, Counts, Counts, int]] = {
+    # the labels; items and too strict ones of judge x, of judge y; items that a judge decided differently
+    "of any source": (BOTH, (1, 0), (1, 1), 2),
+    "of a row's source": ([row(n, True, source="runs/t.json") for n in (0, 1)], (2, 1), (2, 1), 1),
     "of its file": (
         [{**row, "source_file": "runs/s.json", "run_name": "r"} for row in BOTH],
-        (1, 0, 1),
-        (2, 2, 0),
+        (1, 0),
+        (2, 2),
+        1,
     ),
-    "of another source": ([{**row, "run_name": "r"} for row in BOTH], (0, 0, 0), (0, 0, 0)),
+    "of another source": ([{**row, "run_name": "r"} for row in BOTH], (0, 0), (0, 0), 1),
 }
 
 
-@table("labels, of_x, of_y", LABELS)
-def test_labels_are_for_their_source(project: Project, labels: object, of_x: Counts, of_y: Counts) -> None:
+@table("labels, of_x, of_y, n_contradicted", LABELS)
+def test_labels_are_for_their_source(
+    project: Project, labels: object, of_x: Counts, of_y: Counts, n_contradicted: int
+) -> None:
     """Judge x has s.json twice. What a judge decided differently in the sources of a label is left out."""
     files = {
         "evals/1__judge-x": judged("s", True, True),
@@ -328,11 +353,11 @@ def test_labels_are_for_their_source(project: Project, labels: object, of_x: Cou
     outcome, results = agree(project, files, "--eval-dir", "evals", people=labels)
     assert agreements(results) == {"runs/s": 0.0, "runs/t": 1.0}  # whatever people say
     [pair] = results["all"]["pairs"]
-    assert (pair["items"], pair["contradicted"], pair["agreement"]) == (4, 1, 0.75)
-    keys = ("items", "too_strict", "contradicted")
-    assert [tuple(judge[key] for key in keys) for judge in results["people"]["judges"]] == [of_x, of_y]
-    assert mentions(outcome.out.splitlines(), "x: left out", "differently: 1") is bool(of_x[2])
-    assert outcome.code == (0 if of_y[0] else 3)
+    assert (pair["items"], pair["agreement"]) == (4, 0.75)
+    rows = {judge["judge"]: (judge["items"], judge["too_strict"]) for judge in results["people"]["judges"]}
+    assert (rows.get("x", (0, 0)), rows.get("y", (0, 0))) == (of_x, of_y)
+    assert mentions(outcome.err, f"warning: {CONTRADICTED}: {n_contradicted}, e.g. Q0?")
+    assert outcome.code == 0
 
 
 def test_intervals_resample_questions(project: Project) -> None:
@@ -349,9 +374,11 @@ def test_intervals_resample_questions(project: Project) -> None:
     one, ten = found
     assert (ten["all"]["items"], ten["all"]["pairs"][0]["questions"]) == (400, 40)
     for part, rows in (("all", "pairs"), ("people", "judges"), ("people", "votes")):
-        intervals = [row["ci95"] for row in one[part][rows]]
-        assert [row["ci95"] for row in ten[part][rows]] == intervals
-        assert None not in intervals[0].values()
+        for first, second in zip(one[part][rows], ten[part][rows], strict=True):
+            assert None not in first["ci95"].values()
+            first["ci95"].pop("krippendorff_alpha", None)  # it corrects for the number of ratings
+            second["ci95"].pop("krippendorff_alpha", None)
+            assert second["ci95"] == first["ci95"]
     assert ten["all"]["ci95"]["fleiss_kappa"] == one["all"]["ci95"]["fleiss_kappa"]
     widths = [np.diff(results["all"]["ci95"]["krippendorff_alpha"]) for results in found]
     assert widths[1] == pytest.approx(widths[0], rel=0.05)  # alpha corrects for the number
@@ -469,9 +496,12 @@ def test_people_among_themselves(project: Project) -> None:
     assert (judge["items"], judge["ratings"], judge["accuracy_within_1"]) == (3, 6, pytest.approx(5 / 6))
     [pair] = results["among_people"]["pairs"]
     assert (pair["items"], pair["kappa"]) == (3, pytest.approx(1 - (5 / 3) / (27 / 9)))  # 531 and 433
+    few = "have a rating other than the most common one: 2"
+    assert pair.pop("ci95_reason") == {"kappa": f"fewer than 5 questions {few}"}
     assert project.run("agreement", "people.csv").code == 0
     alone = project.read("agreement.json")
     assert ([judge["judge"] for judge in alone["judges"]], "people" in alone) == (["ann", "bob"], False)
+    assert alone["all"]["pairs"][0].pop("ci95_reason") == {"kappa": f"fewer than 5 items {few}"}
     assert alone["all"]["pairs"] == [pair]
 
 
@@ -523,7 +553,7 @@ def test_texts_count_before_an_id(project: Project) -> None:
     found = results["people"]
     assert (outcome.code, found["items"], found["judges"][0]["items"]) == (3, 1, 1)
     what = "no judge has, which do not count: 4, e.g. Q1?; a judge has names such as Q0?"
-    assert outcome.err[0] == f"warning: people.json: ratings of items that {what}"
+    assert outcome.err[0] == f"missing: people.json: ratings of items that {what}"
     by_id = "ID,Question,correct\n0,Q0?,yes\n1,Q1?,no\n"  # the question is for reading
     [judge] = agree(project, full, people=by_id)[1]["people"]["judges"]
     assert (judge["items"], judge["accuracy"]) == (2, 0.5)
@@ -543,7 +573,7 @@ def test_ratings_of_answers_that_no_judge_has_do_not_count(project: Project) -> 
     people = "answer_id,system,question_id,score\na,strong,q0,5\nold,strong,q1,3\n"
     outcome, results = agree(project, {"judge": judged_split()}, people=people)
     assert (outcome.code, results["people"]["items"]) == (3, 1)
-    assert mentions(outcome.err, "warning: people.csv", "no judge has", "1, e.g. old")
+    assert mentions(outcome.err, "missing: people.csv", "no judge has", "1, e.g. old")
 
 
 def test_a_person_of_whom_no_rating_is_of_a_judged_answer_is_left_out(project: Project) -> None:
@@ -555,7 +585,7 @@ def test_a_person_of_whom_no_rating_is_of_a_judged_answer_is_left_out(project: P
         found.append(results["people"])
     assert (outcome.code, found[0]) == (3, {**found[1], "files": found[0]["files"]})
     what = "ratings of items that no judge has, which do not count: 2, e.g. x; a judge has names such as a"
-    assert outcome.err[0] == f"warning: people.csv: {what}"
+    assert outcome.err[0] == f"missing: people.csv: {what}"
 
 
 NO_SCORE = f"people.csv:1: no row has a score: {FILL_IN}"
@@ -597,16 +627,18 @@ a               6         0          0      1
 b               5         1          1      1
 people          2         0          0      1
 """
-PAIRS_TABLE = """\
-Pair   Items          Agreement       Cohen's kappa
-a - b      5  0.60 [0.06, 1.00]  0.17 [-0.92, 1.00]
+FEW = "fewer than 5 questions have a rating other than the most common one: 3"
+PAIRS_TABLE = f"""\
+Pair   Items  Questions          Agreement  Cohen's kappa
+a - b      5          5  0.60 [0.06, 1.00]           0.17
+a - b: no interval of Cohen's kappa: {FEW}
 """
 PEOPLE_TABLE = """\
-Judge      Items  Ratings  Too kind  Too strict  Accuracy  Cohen's kappa  Krippendorff's alpha
-a              2        2         0           0      1.00           1.00                  1.00
-b              2        2         1           0      0.50           0.00                  0.00
-majority       1        1         0           0      1.00            n/a                   n/a
-unanimous      1        1         0           0      1.00            n/a                   n/a
+Judge      Items  Questions  Ratings  Too kind  Too strict  Accuracy  Cohen's kappa
+a              2          2        2         0           0      1.00           1.00
+b              2          2        2         1           0      0.50           0.00
+majority       1          1        1         0           0      1.00            n/a
+unanimous      1          1        1         0           0      1.00            n/a
 """
 
 
@@ -620,7 +652,7 @@ def test_perfect_agreement_has_an_interval_but_its_kappa_has_none(project: Proje
     assert pair["ci95"]["agreement"] == pytest.approx([0.807144, 1], abs=3e-4)
     reason = "resamples of questions have the same"
     assert pair["ci95_reason"] == {"kappa": reason}
-    assert f"a - b: no interval of kappa: {reason}" in outcome.out.splitlines()
+    assert f"a - b: no interval of Cohen's kappa: {reason}" in outcome.out.splitlines()
 
 
 def test_the_console_and_reports(project: Project) -> None:
@@ -629,14 +661,15 @@ def test_the_console_and_reports(project: Project) -> None:
     b += [row(5, decision_method="exact"), row(6, None)]
     options = ("--samples", "1", "--report", "md", "html")
     outcome, _ = agree(project, {"a": a, "b": b}, *options, people=[row(0, 1), row(1, 0)])
-    assert (outcome.code, outcome.err) == (0, [])
+    assert (outcome.code, outcome.err) == (0, [f"warning: {ALONE}: 1, e.g. Q5?", "1 warning"])
     printed = blocks(outcome.out)
     assert list(printed)[1:3] == ["ALL ITEMS", "COMPARED WITH PEOPLE: PEOPLE"]
     judges, items, people, disagreements, _ = printed.values()
     assert judges.startswith(JUDGES_TABLE)
     assert items.startswith(PAIRS_TABLE)
-    assert mentions(items.splitlines(), "Fleiss", "0.17 [-1.00, 1.00]")
-    assert mentions(items.splitlines(), "Krippendorff", "0.25 [-0.80, 1.00]")
+    assert "Fleiss' kappa of the 5 items that all judged: 0.17" in items.splitlines()
+    assert "Krippendorff's nominal alpha of the 5 items that several judged: 0.25" in items.splitlines()
+    assert f"All items: no interval of {OF_ALL}: {FEW}" in items.splitlines()
     columns = list(map(str.split, people.splitlines()[1:5]))
     assert [line.split() for line in PEOPLE_TABLE.splitlines()[1:]] == [cells[:8] for cells in columns]
     assert mentions(people.splitlines(), "Left out of the majority vote: tied 1, with fewer judges 0")
@@ -645,11 +678,17 @@ def test_the_console_and_reports(project: Project) -> None:
 
 
 MANY = scores(*range(2_000))
+TAKEN = "which is read or written as well: rename one"
 BAD_USAGE = {
     "one judge": ("a.json ./a.json", "agreement needs two judges, or one and --human, got a"),
     "people alone": ("--human a.json", "agreement needs two judges, or one and --human, got none"),
     "too many scores": ("many.json more.json", "there are 2000 different scores, more than 1000: round them"),
-    "an input": ("a.json b.json --out ./b.json", "./b.json is an input: name another file with --out"),
+    "an input": ("a.json b.json --out ./b.json", f"./b.json would replace b.json, {TAKEN}"),
+    "an input in another case": ("a.json b.json --out B.json", f"B.json would replace b.json, {TAKEN}"),
+    "a report over an input": (
+        "a.json many.md --report md --out many",
+        f"many.md would replace many.md, {TAKEN}",
+    ),
 }
 
 
@@ -657,11 +696,12 @@ BAD_USAGE = {
 def test_bad_usage(project: Project, arguments: str, message: str) -> None:
     for name, content in {"a": answers("yes"), "b": answers("yes"), "many": MANY, "more": MANY}.items():
         project.write(f"{name}.json", content)
+    project.write("many.md", answers("yes"))
     assert assert_refused(project, "agreement", "--quiet", *arguments.split()) == [f"error: {message}"]
 
 
 def test_the_problems_of_all_files_are_listed(project: Project) -> None:
-    rows = [{"id": 1, "correct": "maybe"}, {"id": 2, "score": "high"}, {"input": "q", "score": 1}]
+    rows = [{"id": 1, "score": "maybe"}, {"id": 2, "score": "high"}, {"input": "q", "score": 1}]
     split = {"strong": {"llm_judge": {"per_question": [{"question_id": "q1", "answer_score_raw": "high"}]}}}
     files = {"rows": rows, "split": split, "undecided": [row(0, None)], "torn": "[{"}
     names = [f"{name}.json" for name in (*files, "missing")]
@@ -669,7 +709,7 @@ def test_the_problems_of_all_files_are_listed(project: Project) -> None:
         project.write(f"{name}.json", content)
     assert assert_refused(project, "agreement", *names, "--eval-dir", "nowhere") == [
         "nowhere: no files *__judge-NAME.json, nor a folder for each judge",
-        "rows.json: [0]: correct: expected yes or no, got maybe",
+        "rows.json: [0]: score: expected a number, yes or no, got maybe",
         "rows.json: [1]: score: expected a number, yes or no, got high",
         "rows.json: [2]: what was judged is missing or blank: expected answer_id, question and prediction, "
         "item, id or question_id, found input, score",
@@ -688,7 +728,8 @@ TRAIN = {
     "ratings": 23,
     "raters": 2,
     "items": 15,
-    "questions": 11,
+    "questions": 15,
+    "documents": 11,
     "most_common_label": 1,
     "most_common_label_share": 0.391304347826087,
     "krippendorff_alpha": 0.6889410318022975,
@@ -700,6 +741,7 @@ TRAIN = {
         "accuracy": [0.365349202239, 0.746418195354],
         "accuracy_within_1": [0.479137698841, 0.914297299957],
         "kappa": [0.421791263615, 0.918548608392],
+        "krippendorff_alpha": [0.23182441701, 0.869492521235],
         "people_minus_judge": [-1.3458224717, 0.181218333349],
     },
 }
@@ -772,10 +814,10 @@ def test_judge_and_people_by_hand(project: Project) -> None:
     assert found["krippendorff_alpha"] == evaluation.krippendorff_alpha([JUDGED[:6], people], "ordinal")
     gap = mean_interval([(4 + gap) / 8 for gap in (0, 1, 0, -2, 0, 1)])  # from -4 to 4
     assert found["ci95"]["people_minus_judge"] == pytest.approx([8 * end - 4 for end in gap], abs=1e-9)
-    assert found["ci95"]["kappa"] == [pytest.approx(-13 / 23), 1]
-    assert (
-        "big/model: On average the judge is 0.00 higher than people: 0.0 of 100 points of a grade." in lines
-    )
+    few = "fewer than 5 documents have a rating other than the most common one: 4"  # which is 4
+    assert (found["ci95"]["kappa"], found["ci95_reason"]["kappa"]) == (None, few)
+    assert f"big/model: no interval of Cohen's kappa and Krippendorff's alpha: {few}" in lines
+    assert "big/model: On average the judge is as high as people: 0.0 of 100 points of a grade." in lines
 
 
 STRICT = "The judge is too strict to grade by its scores alone."
@@ -803,7 +845,9 @@ def test_what_kappa_cannot_tell(project: Project) -> None:
     _, lines = compare_with(project, [5] * 29 + [4], judged_eight(documents, [5] * 30))
     alike = "big/model: 97% of people's labels are 5: kappa tells little then; exact agreement is 97%."
     assert (alike in lines, mentions(lines, "no basis")) == (True, False)
-    assert mentions(lines, "no interval of kappa: resamples of documents have the same")
+    assert mentions(
+        lines, "no interval of Cohen's kappa", "fewer than 5 documents", " the most common one: 1"
+    )
     judge = judged_eight(documents, [5, 4, 2, 1, 3, 5, 2, 4])
     _, lines = compare_with(project, [3, 5, 1, 4, 3, 2, 4, 5], judge)
     assert mentions(lines, "]: cannot tell yet, label more.")
@@ -850,6 +894,25 @@ def test_each_repeat_is_a_rater(project: Project, judge_with: JudgeWith, small: 
     assert [row["judge"] for row in results["judges"]] == [f"{JUDGE} #1", f"{JUDGE} #2"]
     [pair] = results["all"]["pairs"]
     assert (pair["items"], pair["agreement"], pair["agreement_within_1"]) == (2, 0.5, 0.5)
+
+
+@pytest.mark.parametrize("options", [(), ("--all-decisions",)])
+def test_repeats_are_those_of_a_judge_over_all_files(
+    project: Project, serve: Serve, options: tuple[str, ...]
+) -> None:
+    """A student whose answers are all blank was not judged: that makes no third judge."""
+    project.questions(*(question(f"d{n}", question_id=f"q{n}") for n in range(6)))
+    project.submission("in/one", final={f"q{n}": {"answer": f"It is d{n}."} for n in range(6)})
+    project.submission("in/two", final={f"q{n}": {"answer": ""} for n in range(6)})
+    serve(lambda call: score_reply(4 if call.body["seed"] == FIRST_SEED else 2))
+    assert project.run("dev", "--submissions", "in/*", "--repeats", "2").code == 0
+    outcome = project.run("agreement", "--quiet", "dev_graded/*/dev_evaluation.json", *options)
+    assert (outcome.code, outcome.err) == (0, [])
+    results = project.read("agreement.json")
+    assert [judge["judge"] for judge in results["judges"]] == [f"{JUDGE} #1", f"{JUDGE} #2"]
+    n_items = 12 if options else 6
+    assert [judge["decisions"] for judge in results["judges"]] == [n_items, n_items]
+    assert results["all"]["items_of_all"] == n_items
 
 
 # The mean in a file without its repeats, and another rating -> equal, at most 1 apart, the gap
@@ -986,7 +1049,9 @@ def test_a_column_for_each_rater(project: Project) -> None:
     content = "item;Ann;bob;score\na;4.5;4.5;1\nb;;3;2\nc;1;1;3\n"
     project.write("t.csv", content)
     outcome = project.run("agreement", "t.csv", "--columns", "rater=Ann,bob")
-    assert (outcome.code, outcome.err) == (0, ["t.csv: 5 ratings, a column for each rater: Ann, bob"])
+    read, alone, _ = outcome.err
+    assert (outcome.code, read) == (0, "t.csv: 5 ratings, a column for each rater: Ann, bob")
+    assert alone == f"warning: {ALONE}: 1, e.g. b"
     results = project.read("agreement.json")
     assert [judge["undecided"] for judge in results["judges"]] == [0, 0]  # an empty cell is no rating
     [pair] = results["all"]["pairs"]
@@ -997,6 +1062,57 @@ def test_a_column_for_each_rater(project: Project) -> None:
     assert refused == ["t.csv: --columns rater=eve: found item, ann, bob, score"]
     project.write("t.csv", content.replace("score", "index"))
     assert assert_refused(project, "agreement", "t.csv") == [f"t.csv:1: no row has a score: {FILL_IN}"]
+    refused = assert_refused(project, "agreement", "t.csv", "--columns", "rater=item,bob")
+    assert refused[0] == "t.csv: --columns rater=item: it names what was rated"
+
+
+SECOND = "delete one, or give each answer an ID of its own"
+BAD_RATINGS = {  # content -> the problem, after the name of the file
+    "an item twice": ("item,score\na,1\nb,2\na,2\n", f"4: a second rating of a by t: {SECOND}"),
+    "equal ratings": (
+        "item,rater,score\na,ann,1\na,bob,1\na,ann,1\n",
+        f"4: a second rating of a by ann: {SECOND}",
+    ),
+    "an answer ID twice": ("answer_id,score\na,1\na,1\n", f"3: a second rating of a by t: {SECOND}"),
+    "a blank rater": ("item,rater,score\na,ann,1\nb,,1\nc,,\n", "3: rater is blank, and other rows name one"),
+    "a blank criterion": (
+        "item,criterion,score\na,,1\nb,polite,1\n",
+        "2: criterion is blank, and other rows name one",
+    ),
+    "verdicts and scores": (
+        "item,correct,score\na,yes,3\n",
+        "2: correct and score: leave one of them blank",
+    ),
+}
+
+
+@table("content, problem", BAD_RATINGS)
+def test_what_a_table_of_ratings_may_not_have(project: Project, content: str, problem: str) -> None:
+    project.write("t.csv", content)
+    assert assert_refused(project, "agreement", "t.csv") == [f"t.csv:{problem}"]
+
+
+GOOD_RATINGS = {
+    "other criteria": "item,rater,criterion,score\na,ann,polite,1\na,ann,kind,1\na,bob,polite,1\n",
+    "other systems": "system,question_id,rater,score\nx,q1,ann,1\ny,q1,ann,2\nx,q1,bob,2\ny,q1,bob,2\n",
+    "other submissions": "submission,id,rater,score\nx,1,ann,1\ny,1,ann,2\nx,1,bob,2\ny,1,bob,2\n",
+    "equal texts": "question,gold,answer,rater,score\nQ,g,p,ann,1\nQ,g,p,ann,1\nQ,g,p,bob,1\n",
+    "one of two is rated": "item,rater,score\na,ann,1\na,ann,\na,bob,1\n",
+    "nobody has a rater": "item,rater,score\na,,1\nb,,2\n",
+}
+
+
+@table("content", GOOD_RATINGS)
+def test_what_is_no_second_rating(project: Project, content: str) -> None:
+    project.write("t.csv", content)
+    project.write("u.csv", content)
+    assert project.run("agreement", "t.csv", "u.csv").code == 0
+
+
+def test_what_stems_name_are_several_judges(project: Project) -> None:
+    """A file's name is that of a judge as it stands; `gpt 4` and `gpt-4` are two."""
+    _, results = agree(project, {"gpt 4": scores(1, 2), "gpt-4": scores(1, 2)}, "gpt 4.json", "gpt-4.json")
+    assert [judge["judge"] for judge in results["judges"]] == ["gpt 4", "gpt-4"]
 
 
 def test_people_rate_equal_answers_of_several_systems(project: Project) -> None:

@@ -147,8 +147,8 @@ numbers.json: [1]: latency_ms: {AMOUNT}, got true""",
     ),
     "lists.csv": (
         "gold;output;keywords;context\n[[Robot]]F p;a;[oil, fat];\na;a;oil, fat | wax;[1] Oil.\n",
-        """:2: keywords: no JSON list, such as ["one", "two"]: [oil, fat]
-lists.csv:3: context: no JSON list, such as ["one", "two"]: [1] Oil.""",
+        """:2: keywords: no JSON list, as ["a", "b"]; or rename the column: [oil, fat]
+lists.csv:3: context: no JSON list, as ["a", "b"]; or rename the column: [1] Oil.""",
     ),
     "5,000 digits.json": (f'[{{"input_tokens": 1{"0" * 5000}}}]', ": a number has too many digits"),
     "no text.json": (
@@ -223,7 +223,7 @@ def test_what_a_column_means_holds_for_every_row(project: Project) -> None:
     project.write("a.json", json.dumps(GAPS))
     outcome = project.run("answers", "a.json")
     line = "a.json: 7 rows; question: question, gold: ground_truth, prediction: answer"
-    assert outcome.err[:2] == [line, "warning: a.json: no gold answer, not graded: 5, e.g. [1]"]
+    assert outcome.err[:2] == [line, "missing: a.json: no gold answer, not graded: 5, e.g. [1]"]
     assert outcome.code == 3
     results = project.read("a_answers.json")
     assert [row["prediction"] for row in results["detailed_results"]] == ["oil", "rain"]
@@ -287,7 +287,7 @@ def test_files_of_other_tools_are_read_by_the_names_of_their_columns(
     rows = project.read("a_answers.json")["detailed_results"]
     assert [row["correct"] for row in rows] == [True, False]
     assert outcome.code == (3 if ungraded else 0)
-    assert mentions(outcome.err, f"warning: {name}: {ungraded}") == (ungraded != "")
+    assert mentions(outcome.err, f"missing: {name}: {ungraded}") == (ungraded != "")
 
 
 NO_TEXT = "a.json: [0]: prediction: Expected str, got "
@@ -306,7 +306,7 @@ NOT_READ: dict[str, tuple[object, str]] = {
     "a number": (7, NO_LIST.format("7")),
     "an answer and what was retrieved": (
         [{"gold": "Oil", "output": "oil", "keywords": "[oil"}],
-        'a.json: [0]: keywords: no JSON list, such as ["one", "two"]: [oil',
+        'a.json: [0]: keywords: no JSON list, as ["a", "b"]; or rename the column: [oil',
     ),
     "chat messages": (
         [{"input": [{"role": "user", "content": "What?"}], "gold": "Oil", "output": "oil"}],
@@ -317,10 +317,76 @@ NOT_READ: dict[str, tuple[object, str]] = {
         NO_LIST.format("question, gold, answer"),
     ),
     "no rows": ([], "a.json:1: no rows: expected a list of rows, one object per line"),
+    "a key twice": (
+        '[{"gold": "Oil", "output": "oil", "gold": "fat"}]',
+        'a.json: gold is there twice: {"gold": "fat", "output": "oil"}',
+    ),
     "an unknown shape": ([{"gold": "Oil", "response": {"text": "oil", "cost": 1}}], NO_TEXT + "object"),
     "a list": ([{"gold": "Oil", "output": ["oil", "fat"]}], NO_TEXT + "array"),
     "an answer in an object": ([{"gold": "Oil", "completion": {"x": 1}}], NO_TEXT + "object"),
 }
+
+
+HEADER = "gold,output,keywords,sources\n"
+NOT_READ_CSV = {
+    "two tables in one": (
+        f"{HEADER}Oil,oil,,\n{HEADER.title()}Fat,fat,,\n",
+        "a.csv:3: the header again: delete this line",
+    ),
+    "cut off": (f"{HEADER}Oil,oil,,\nFat,f", "a.csv:3: cut off: cells and the line end are missing"),
+    "keywords with a semicolon": (
+        f"{HEADER}Oil,oil,whale; oil,\n",
+        'a.csv:2: keywords: write ["a", "b"] or ["a; b"]: whale; oil',
+    ),
+    "sources on two lines": (
+        f'{HEADER}Oil,oil,,"d1\nd2"\n',
+        'a.csv:2: sources: write ["a", "b"] or ["a; b"]: d1 d2',
+    ),
+    "gold answers": (
+        f'{HEADER}"[""Lisbon"", ""Lisboa""]",Lisboa,,\n',
+        "a.csv:2: gold: several are options: name the column expected_options",
+    ),
+}
+
+
+@table("content, problem", NOT_READ_CSV)
+def test_what_cannot_be_read_of_a_csv_says_what_to_do(project: Project, content: str, problem: str) -> None:
+    project.write("a.csv", content)
+    assert assert_refused(project, "answers", "a.csv") == [problem]
+
+
+def test_legal_cells_of_a_csv(project: Project) -> None:
+    """Short rows are what spreadsheets write, and lists are JSON. A formula is a text, not a list."""
+    cells = "gold,output,expected_options,keywords\n[[Robot]]F p,[[robot]]f p\nOil,fat,fat; wax\n"
+    cells += 'Oil,d; e,"[""d; e""]"\n'
+    project.write("a.csv", cells)
+    outcome = project.run("answers", "a.csv", "--method", "exact")
+    assert outcome.code == 0
+    assert [row["scores"]["exact"] for row in project.read("a_answers.json")["detailed_results"]] == [1, 0, 1]
+    assert mentions(outcome.err, "options that are one answer: 1, e.g. line 3: fat; wax; several are")
+
+
+MISSPELT = {"keyword": "keywords", "source": "sources", "latency": "latency_ms"}
+MISSPELT |= dict.fromkeys(("expected_option", "options"), "expected_options")
+
+
+def test_misspelt_columns_are_named(project: Project) -> None:
+    """But not what the row has under its name, nor a column of our own files."""
+    rows: list[Row] = [{"gold": "Oil", "output": "oil", name: "1"} for name in MISSPELT]
+    rows.append({"gold": "Oil", "output": "oil", "keywords": ["oil"], "keyword": "oil", "answer_id": "a1"})
+    project.write("a.json", rows)
+    warnings = [line for line in project.run("answers", "a.json").err if line.startswith("warning: ")]
+    assert warnings == [
+        f'warning: a.json: rows with the unknown field "{name}": 1, e.g. [{index}]; did you mean "{field}"?'
+        for index, (name, field) in enumerate(MISSPELT.items())
+    ]
+
+
+def test_what_stands_beside_the_rows_is_kept(project: Project) -> None:
+    beside = {"run_name": "r7", "model": "o3", "seed": 3, "few_shot": False}
+    rows = [{"gold": "Oil", "output": "oil"}]
+    results = grade(project, json.dumps({**beside, "settings": {}, "detailed": rows}))
+    assert results["read"]["beside"] == beside
 
 
 @table("content, problem", NOT_READ)
@@ -360,7 +426,7 @@ def test_several_systems_in_a_file(project: Project) -> None:
     project.write("a.json", [*rows, {"input": "Why?", "expected": "Oil", "output": "oil"}])
     outcome = project.run("answers", "a.json", "--columns", "system=provider.id")
     assert outcome.code == 3
-    assert mentions(outcome.err, "warning: a.json: no system, not graded: 1, e.g. [4]")
+    assert mentions(outcome.err, "missing: a.json: no system, not graded: 1, e.g. [4]")
 
 
 BLANK = {
@@ -402,6 +468,13 @@ FIELD = "error: argument --columns: expected FIELD=PATH, got"
 def test_columns_that_are_not_there(project: Project, columns: str, start: str) -> None:
     project.write("a.json", INSPECT)
     assert assert_refused(project, "answers", "a.json", "--columns", *columns.split())[0].startswith(start)
+
+
+def test_a_path_that_fits_two_members(project: Project) -> None:
+    project.write("a.json", [{"gold": "Oil", "out": {"Text": "oil", "text ": "fat"}}])
+    columns = ("--columns", "prediction=out.TEXT")
+    line = "--columns TEXT: is it Text or text ? Rename one"
+    assert assert_refused(project, "answers", "a.json", *columns) == [f"error: {line}"]
 
 
 HELP = {"exact": "gold answer", "keyword": "contains", "keyword_legacy": "0.5", "bleu": "sacrebleu"}
@@ -546,9 +619,25 @@ def test_token_f1(project: Project) -> None:
 
 
 def case(
-    prediction: str, score: float | None, gold: object = "a", **fields: object
+    prediction: object, score: float | None, gold: object = "a", **fields: object
 ) -> tuple[Row, float | None]:
     return {"gold": gold, "prediction": prediction, **fields}, score
+
+
+WHOLE_NUMBERS: Cases = {
+    "a number and a text": case(4.0, 1, "4"),
+    "a text and a number": case("4", 1, 4.0),
+    "its JSON text": case("4.0", 1, 4.0),
+    "two numbers": case(4, 1, 4.0),
+    "another text": case("4.00", 0, 4.0),
+    "two texts": case("4", 0, "4.0"),
+    "no whole number": case("4", 0, 4.5),
+}
+
+
+def test_a_whole_number_is_the_text_with_and_without_a_point(project: Project) -> None:
+    check_scores(project, "exact", WHOLE_NUMBERS)
+    check_scores(project, "f1", WHOLE_NUMBERS)
 
 
 KEYWORDS: Cases = {
@@ -590,6 +679,7 @@ SOURCES: dict[str, tuple[Any, Any, float | None, float | None]] = {  # expected,
     "repeated": (["d1"], ["d1", "d1", "d2"], 1, 1 / 2),
     "a number": ([2], ["2"], 1, 1),
     "an object": (["T"], [{"title": "T", "id": 3}], 1, 1),
+    "an object of two names": (["T", "3"], [{"title": "T", "id": 3}, "x"], 1, 1 / 2),
     "no source": (["d1"], [], 0, 0),
     "none expected": ([], ["d1"], None, None),
 }

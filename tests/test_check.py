@@ -11,7 +11,7 @@ from typing import Any
 import evaluation
 import pytest
 
-from conftest import QUESTIONS_FILE, Project, Serve, json_lines, mentions, question, table
+from conftest import QUESTIONS_FILE, Project, Serve, document, json_lines, mentions, question, table
 from groq_server import score_reply
 
 SMALL = "strong: 2 of 2 questions answered, 1 with citations, 1 with retrieval\n"
@@ -23,7 +23,9 @@ def test_counts_of_each_system_and_nothing_else(small: Project, serve: Serve) ->
     before = small.files()
     outcome = small.run("check", "dev")
     zebra = "zebra: 1 of 2 questions answered, 0 with citations, 0 with retrieval; not answered: q002\n"
-    assert (outcome.code, outcome.out, outcome.err) == (0, SMALL + zebra, [])
+    assert (outcome.code, outcome.out) == (0, SMALL + zebra)
+    no_citations = "warning: zebra: no citations, which counts 0 where there is gold evidence"
+    assert outcome.err == [no_citations, "1 warning"]
     assert small.run("check", "dev", "--systems", "zebra").out == zebra
     assert (small.files(), server.calls) == (before, [])
 
@@ -36,9 +38,9 @@ def test_problems_of_all_files_are_shown(small: Project) -> None:
     before = small.files()
     outcome = small.run("check", "dev", "--submissions", "team", "none", "fine")
     assert [line.split(": ")[0] for line in outcome.err] == [
-        *("warning", "warning", "corpus/d1.json"),
+        *("warning", "warning", "warning", "corpus/d1.json"),
         *("team/dev_strong_output.json", "team/dev_own_output.json:1", "none"),
-        *("error", "2 warnings"),
+        *("error", "3 warnings"),
     ]
     assert mentions(outcome.err, "error: problems in the input: 4;")
     assert outcome.out.splitlines() == [
@@ -70,6 +72,8 @@ def test_students_check_in_the_kit_which_has_nothing_of_the_gold(small: Project)
     small.questions(question("d2"), question("d1", question_id="x"))
     small.write("corpus/more/d3.txt", "Lamps.")
     small.write("corpus/notes.md", "The gold is S1.")
+    for name in ("dev_final_jsonl.txt", ".hidden.json", ".old/d4.json"):  # which are no documents
+        small.write(f"corpus/{name}", question())
     small.write("dev_labels.csv", "gold")
     (small.folder / "kit").mkdir()  # an empty folder is fine
     outcome = small.run("check", "dev", "--student-kit", "kit")
@@ -104,6 +108,34 @@ def test_students_check_in_the_kit_which_has_nothing_of_the_gold(small: Project)
     assert mentions(err, "retrieved IDs unlike", "D2 for d2")
 
 
+def test_a_json_file_that_is_no_document_stops_the_kit(small: Project) -> None:
+    small.write("corpus/gold.json", question())
+    outcome = small.run("check", "dev", "--student-kit", "kit")
+    assert mentions(outcome.err, "corpus/gold.json: sentences is missing or blank")
+    assert (outcome.code, (small.folder / "kit").exists()) == (2, False)
+
+
+def test_documents_that_are_named_twice_or_wrongly(small: Project) -> None:
+    small.write("corpus/d1.txt", "The lamp burned gas.")
+    small.write("corpus/d2.json", document("d3", "It rained.", "It snowed."))
+    outcome = small.run("check", "dev")
+    warnings = [line.partition(f"{QUESTIONS_FILE}: ")[2] for line in outcome.err]
+    assert (
+        "documents in two files, of which the first counts: 1, e.g. corpus/d1.json, corpus/d1.txt" in warnings
+    )
+    assert "documents with the doc_id of another: 1, e.g. d3 in d2" in warnings
+    assert small.run("dev", "--judge").err == []  # These are warnings of `check`.
+
+
+def test_a_document_that_cannot_be_read_is_a_problem_without_gold(small: Project) -> None:
+    small.write(QUESTIONS_FILE, json_lines({"question_id": "a", "question": "Why?"}))
+    small.predictions("strong", {"a": {"answer": "So.", "evidence_sentences": ["S1"]}})
+    assert small.run("check", "dev").code == 0
+    small.write("corpus/d1.json", "{")
+    outcome = small.run("check", "dev")
+    assert (mentions(outcome.err, "corpus/d1.json:1: JSON is cut off"), outcome.code) == (True, 2)
+
+
 def test_students_are_warned_of_a_single_mistake(small: Project) -> None:
     """Where most predictions are right, too."""
     small.write("corpus/field-notes/log.txt", "It rained.")
@@ -133,7 +165,7 @@ def test_students_are_warned_of_a_single_mistake(small: Project) -> None:
         "corpus",
         "retrieved IDs that no document of the corpus has: 1, e.g. d1x",
         "cited IDs that neither the gold document nor a retrieved one has: 1, e.g. S77 of q4",
-        'predictions with the unknown field "evidence": 1, e.g. q1; did you mean "evidence_sentences"?',
+        'rows with the unknown field "evidence": 1, e.g. q1; did you mean "evidence_sentences"?',
         "5 warnings",
     ]
     done = run("dev")
@@ -159,7 +191,7 @@ NOT_EMPTY = "is not an empty folder: name another one, or move it away"
     {
         "a folder with something in it": (["corpus"], f"error: corpus {NOT_EMPTY}"),
         "a file": (["dev_strong_output.json"], f"error: dev_strong_output.json {NOT_EMPTY}"),
-        "a question": (["kit", "--quiet"], f"{QUESTIONS_FILE}: Object missing required field doc_id"),
+        "a question": (["kit", "--quiet"], f"{QUESTIONS_FILE}: doc_id is missing or blank"),
     },
 )
 def test_a_kit_is_whole_or_not_written(small: Project, options: list[str], message: str) -> None:
@@ -188,13 +220,13 @@ def test_mistakes_in_gold_are_found_before_anybody_has_submitted(small: Project)
     warnings = [line.partition(f"{QUESTIONS_FILE}: ")[2] for line in outcome.err if "warning: " in line]
     assert warnings == [
         "gold documents that are not in the corpus: 1, e.g. d3",
+        "questions without a rubric, not judged: 2, e.g. q002",
         "questions with gold sentences that are not in their document: 1, e.g. q004: S1 in notes",
         "questions with a blank gold answer: 1, e.g. q003",
-        "questions without a rubric, not judged: 2, e.g. q002",
     ]
     (small.folder / "dev_bm25.json").rename(small.folder / "dev_own_output.json")
     outcome = small.run("check", "dev")
-    assert (outcome.code, outcome.out[:4], len(outcome.err)) == (0, "own:", 6)
+    assert (outcome.code, outcome.out[:4], len(outcome.err)) == (0, "own:", 7)
 
 
 @table("arguments, name", {"here": ((), "strong"), "there": (("--submissions", "team"), "team/strong")})

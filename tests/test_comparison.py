@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from conftest import JudgeWith, Outcome, Project, document, mean_interval, question, reject_stepwise, table
+from conftest import (
+    JudgeWith,
+    Outcome,
+    Project,
+    document,
+    mean_interval,
+    mentions,
+    question,
+    reject_stepwise,
+    table,
+)
 
 Row = dict[str, Any]
 MEASURES = {  # block -> mean -> key in its rows, scale
@@ -158,22 +168,38 @@ def test_comparison_by_hand(seven: Project) -> None:
 
 
 @table(
-    "systems, documents, few",  # the smallest p of n documents is 2 / 2^n, however many pairs are tested
+    "systems, documents, verdicts",  # the smallest p of n documents is 2 / 2^n, however many pairs are tested
     {
-        "a pair, smallest p 2/32": (["strong", "zebra"], 5, True),
-        "a pair, smallest p 2/64": (["strong", "zebra"], 6, False),
-        "three pairs, smallest p 2/64": (["strong", "wrong", "zebra"], 6, False),
-        "a pair and one that cites nothing, smallest p 2/64": (["simple", "strong", "zebra"], 6, False),
+        "none": (["strong", "zebra"], 5, {"too few documents: 5"}),
+        "a pair, smallest p 2/64": (["strong", "zebra"], 6, {NO_DIFFERENCE, "better"}),
+        "three pairs, smallest p 2/64": (["strong", "wrong", "zebra"], 6, {NO_DIFFERENCE, "better"}),
+        "a pair and one that cites nothing": (["simple", "strong", "zebra"], 6, {NO_DIFFERENCE, "better"}),
     },
 )
-def test_remark_about_few_documents(seven: Project, systems: list[str], documents: int, few: bool) -> None:
+def test_five_documents_are_too_few(
+    seven: Project, systems: list[str], documents: int, verdicts: set[str]
+) -> None:
     ask_about(seven, numbered(documents))
     predict(seven, "wrong", [0] * 7, "S2")
     outcome = seven.run("dev", "--systems", *systems)
-    verdicts = {row["verdict"] for row in outcome.results["strong"]["comparison"]}
-    assert (verdicts == {NO_DIFFERENCE}) == few
-    remark = f"No difference can be significant: too few documents ({documents})."
-    assert (remark in outcome.out.splitlines()) == few
+    rows = outcome.results["strong"]["comparison"]
+    assert {row["verdict"] for row in rows} == verdicts
+    for row in rows:
+        assert (row["p"] is None, row["p_adjusted"] is None) == (documents == 5, documents == 5)
+        assert row["ci95"] is not None
+    assert ("too few documents: 5" in outcome.out) == (documents == 5)
+
+
+def test_a_measure_of_few_documents_is_in_no_family(seven: Project) -> None:
+    """Evidence is of five documents only. The p of recall is that of its own pairs."""
+    gold = [question(doc_id) for doc_id in numbered(7)]
+    for row in gold[5:]:
+        row["evidence_sentences"] = []
+    seven.questions(*gold)
+    outcome = seven.run("dev", "--systems", "strong", "zebra")
+    assert compared(outcome, "zebra", "strong", "avg_f1")["verdict"] == "too few documents: 5"
+    assert compared(outcome, "zebra", "strong", "recall_at_1_pct")["p_adjusted"] == 2 / 2**4
+    assert mentions(outcome.out.splitlines(), "strong", "F1", "n/a", "too few documents: 5")
 
 
 # Precision of ten documents: 1 against 1/2 five times, 1/2 against 1 once, and 1 against 0 four times. Of the

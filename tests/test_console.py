@@ -15,7 +15,19 @@ from unittest.mock import MagicMock, Mock
 import evaluation
 import pytest
 
-from conftest import JudgeWith, Project, Serve, document, fake_module, mentions, posix_only, question, table
+from conftest import (
+    RESULTS,
+    JudgeWith,
+    Project,
+    Serve,
+    assert_refused,
+    document,
+    fake_module,
+    mentions,
+    posix_only,
+    question,
+    table,
+)
 from groq_server import error, score_reply
 
 NO_KEY = "GROQ_API_KEY"
@@ -154,12 +166,42 @@ def test_two_systems_without_a_judge(both: Project) -> None:
     ]
 
 
+BY_NAME = {  # options, exit code without a key
+    "nothing": ("", 0),
+    "a model": ("--model own", 3),
+    "a system": ("--judge strong", 3),
+    "criteria": ("--criteria support", 3),
+    "repeats": ("--repeats 2", 3),
+    "a system that is not judged": ("--model own --systems simple", 0),
+    "no system": ("--model own --judge", 0),
+    "a dry run": ("--model own --dry-run", 0),
+    "a label sheet": ("--model own --label-sheet", 0),
+}
+
+
+@table("options, code", BY_NAME)
+def test_a_judge_that_is_asked_for_by_name_is_a_promise(both: Project, options: str, code: int) -> None:
+    outcome = both.run("dev", *options.split())
+    line = "error: judging ended: set GROQ_API_KEY: a judge was asked for by name"
+    assert (outcome.code, line in outcome.err) == (code, code == 3)
+
+
+def test_a_class_whose_judge_is_asked_for_by_name_is_not_graded_without_it(small: Project) -> None:
+    small.write("in/ann/dev_final_output.json", {"q001": {"answer": "New."}})
+    before = small.files()
+    outcome = small.run("dev", "--submissions", "in/ann", "--repeats", "2")
+    text = "no answer is judged: set GROQ_API_KEY: a judge was asked for by name"
+    assert (outcome.code, f"error: no results were written: {text}" in outcome.err) == (3, True)
+    assert small.files() == before
+
+
 def test_one_system_is_not_compared(small: Project, judge_with: JudgeWith) -> None:
     outcome = small.run()
-    assert find_titles(outcome.out) == ["Evaluating: dev_strong_output.json", RETRIEVAL, CITATION, SAVED]
+    titles = ["Evaluating: dev_strong_output.json", RETRIEVAL, CITATION, "SCORES", SAVED]
+    assert find_titles(outcome.out) == titles
     assert [NO_KEY in line for line in outcome.err] == [True]
     judge_with({"strong": [5, 2]})
-    assert find_titles(small.run().out)[3:] == [JUDGE, SAVED]
+    assert find_titles(small.run().out)[3:] == [JUDGE, "SCORES", SAVED]
 
 
 NOT_AVAILABLE = ("Precision", "Recall", "F1", "Answer Score (1-5)", "Evidence Score (0-1)")
@@ -248,7 +290,8 @@ UNKNOWN = "splits with questions: dev"
 SPLIT = "letters, digits, . and -, but no _"
 WHOLE = "expected a whole number from 1 to 1,000,000,000, got"
 THRESHOLD = "argument --fail-under: expected [SYSTEM:]MEASURE=VALUE, got"
-NO_METHOD = "--model, --protocol: they need --method llm_judge"
+UNREAD = "not UTF-8: byte 0x{}; save as UTF-8, a spreadsheet as CSV UTF-8"
+NO_JUDGE = "is not used without llm_judge or hybrid"
 BAD_USAGE: dict[str, tuple[str, str]] = {
     "command": ("anwsers a.json", f"unknown command or split anwsers: did you mean answers?; {UNKNOWN}"),
     "unlike any command": ("final", f"unknown command or split final; {UNKNOWN}"),
@@ -281,21 +324,47 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     "201 characters": (f"dev --fail-under {'x' * 201}", f"{THRESHOLD} '{'x' * 200}...'"),
     "threshold": ("dev --fail-under f1", f"{THRESHOLD} 'f1'"),
     "system": ("dev --judge stron", "--judge: unknown system: stron; the systems are strong"),
-    "file of options": ("@course.txt", "[Errno 2] No such file or directory: 'course.txt'"),
-    "quotes in it": ("dev @notes.txt", "@notes.txt: cannot be read: No closing quotation"),
-    "a file that is no text": ("dev @picture.png", ""),
-    "model": ("answers a.json --model m", NO_METHOD),
-    "protocol of criteria": ("answers a.json --criteria polite=Polite? --protocol quality", NO_METHOD),
-    "a file that names itself": ("dev @loop.txt", "@loop.txt: cannot be read: it names itself"),
+    "protocol of criteria": (
+        "answers a.json --criteria polite=Polite? --protocol quality",
+        f"--protocol {NO_JUDGE}",
+    ),
+    "a file that names itself": ("dev @loop.txt", "unrecognized arguments: @loop.txt"),
 }
+for unused in ("--model m", "--judge-top 2", "--repeats 1"):
+    flag = unused.split()[0]
+    BAD_USAGE[flag] = (f"answers a.json {unused}", f"{flag} {NO_JUDGE} or --criteria")
+for arguments, message in {
+    "answers a.json --threshold 0.75": "--threshold is not used without semantic_fixed",
+    "answers a.json --threshold 0.75 --method exact similarity": "--threshold is not used without ",
+    "answers a.json --embedding-model m --method exact": "--embedding-model is not used without ",
+    "answers a.json --normalize text --method f1": "--normalize is not used without exact or keyword or ",
+    "answers a.json --normalize text --method llm_judge --protocol quality": "--normalize is not used ",
+    "answers a.json --protocol verdict": f"--protocol {NO_JUDGE}",
+    "summaries --plot a.json --limit 1": "--limit is not used beside --plot",
+    "summaries --plot a.json --indices 1": "--indices is not used beside --plot",
+    "summaries --plot a.json --summary-file b": "--summary-file is not used beside --plot",
+    "summaries --web-metrics --model m": "--model is not used beside --web-metrics",
+    "summaries --web-metrics --plot a.json": "--plot is not used beside --web-metrics",
+    "summaries --web-metrics --dry-run": "--dry-run is not used beside --web-metrics",
+    "check dev --student-kit kit --systems strong": "--systems is not used beside --student-kit",
+    "check dev --student-kit kit --submissions a": "--submissions is not used beside --student-kit",
+    "generate dev --pipeline llm --top-k 5": "--top-k is not used beside --pipeline llm",
+    "dev --judge strong --judge strong": "--judge is given twice: give all its values at once",
+    "dev --fail-under f1=1 --judge strong --fail-under=f1=2": "--fail-under is given twice: ",
+    "dev --submissions a --quiet --submissions b": "--submissions is given twice: ",
+    "agreement a.json --human b.json --human c.json": "--human is given twice: ",
+    "dev @twice.txt": "--systems is given twice: ",
+    "dev @once.txt @once.txt": "--systems is given twice: ",
+}.items():
+    BAD_USAGE[arguments] = (arguments, message)
 
 
 @table("arguments, message", BAD_USAGE)
 def test_bad_usage(small: Project, arguments: str, message: str) -> None:
-    small.write("notes.txt", "--judge\n--criteria polite='Is it?")
     small.write("loop.txt", "@loop.txt")
+    small.write("once.txt", "--systems strong")
+    small.write("twice.txt", "--systems strong\n--systems simple")
     small.write("a.json", [{"question": "Who?", "gold": "Bee", "answer": "Bee"}])
-    (small.folder / "picture.png").write_bytes(b"\x89PNG\xff\xfe")
     outcome = small.run(*shlex.split(arguments))
     assert outcome.usage_error.startswith(f"error: {message.format(folder=small.folder)}")
     assert (outcome.code, outcome.out, outcome.results) == (2, "", None)
@@ -367,6 +436,54 @@ def test_options_from_a_file(both: Project) -> None:
     both.write("my options.txt", "\r\n".join(lines))
     outcome = both.run("dev", "@my options.txt", "--report", "md")
     assert (outcome.code, list(both.read("my results#1/dev_evaluation.json"))) == (0, ["simple", "strong"])
+
+
+FILES_OF_OPTIONS = {
+    "missing": (None, "opts.txt: file not found in {}"),
+    "no text": (b"\x89PNG", f"opts.txt:1: {UNREAD.format('89')}"),
+    "UTF-16": ("--quiet".encode("utf-16"), f"opts.txt:1: {UNREAD.format('ff')}"),
+    "an open quote": (b"--quiet\n--out 'a b\n", "opts.txt:2: a quote is not closed"),
+    "a quote that a backslash escapes": (rb'--out "grades\dev\"', "opts.txt:1: a quote is not closed"),
+}
+
+
+@table("content, problem", FILES_OF_OPTIONS)
+def test_a_file_of_options_that_cannot_be_read(both: Project, content: bytes | None, problem: str) -> None:
+    if content is not None:
+        (both.folder / "opts.txt").write_bytes(content)
+    assert assert_refused(both, "dev", "@opts.txt") == [problem.format(both.folder)]
+
+
+WORDS = {  # of an options file
+    r"grades\dev": r"grades\dev",
+    r'"my grades\dev"': r"my grades\dev",
+    r'"\\server\my share"': r"\\server\my share",
+    r"'my grades\'": "my grades\\",
+    r"it\'s": "it's",
+    r'"say \"it\'s\""': 'say "it\'s"',
+    r"""'say "it"'#not this""": 'say "it"',
+    r"""a"b 'c'"'d "e'""": """ab 'c'd "e""",
+}
+
+
+@posix_only
+@table("text, name", {text: (text, name) for text, name in WORDS.items()})
+def test_quotes_and_backslashes_in_a_file_of_options(both: Project, text: str, name: str) -> None:
+    """A backslash escapes a quote; any other is itself, as in paths. A byte-order mark is skipped."""
+    both.write("opts.txt", f"\ufeff--out {text}")
+    assert both.run("dev", "@opts.txt").code == 0
+    assert (both.folder / name / RESULTS).exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["@opts.txt", "--systems", "simple"], ["--systems", "simple", "@opts.txt"]]
+)
+def test_the_command_line_replaces_what_the_file_says(both: Project, words: list[str]) -> None:
+    both.write("opts.txt", "--systems strong # one\n--report md")
+    outcome = both.run("dev", *words)
+    assert (outcome.code, list(outcome.results)) == (0, ["simple"])
+    assert outcome.err[0] == "opts.txt: the command line replaces --systems"
+    assert (both.folder / "dev_evaluation.md").exists()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -138,6 +139,127 @@ def test_who_was_graded_must_be_named(graded: Project) -> None:
     graded.write(HISTORY, "\n".join(line for line in lines if not re.search(",(bare|third),", line)))
     outcome = graded.run("dev", "--submissions", "in/one", "in/two", GROQ_API_KEY="")
     assert (outcome.code, list(read_grades(graded))) == (0, ["one", "two"])
+
+
+def test_who_never_had_points_need_not_be_named_again(course: Project) -> None:
+    grade(course)
+    shutil.rmtree(course.folder / "in/torn")
+    assert grade(course, GROQ_API_KEY="").code == 0
+
+
+GOLD = "NLP Project Data/dev_final_jsonl.txt"
+NO_RUBRIC = "questions without a rubric, not judged: 1, e.g. q002"
+
+
+@table(
+    "questions, line, code",
+    {
+        "nothing": ([question("d1"), question("d2")], "", 0),
+        "a document": (
+            [question("d1"), question("d3")],
+            *("gold documents that are not in the corpus: 1, e.g. d3", 3),
+        ),
+        "all documents": (
+            [question("d3"), question("d4")],
+            *("gold documents that are not in the corpus: 2, e.g. d3", 0),
+        ),
+        "a sentence": (
+            [question("d1", evidence_sentences=["S99"]), question("d2")],
+            *("questions with gold sentences that are not in their document: 1, e.g. q001: S99 in d1", 3),
+        ),
+        "a rubric": ([question("d1"), question("d2", rubric=...)], NO_RUBRIC, 3),
+        "a blank gold answer": (
+            [question("d1"), question("d2", answer=" ")],
+            *("questions with a blank gold answer: 1, e.g. q002", 3),
+        ),
+        "a level": (
+            [question("d1"), question("d2", rubric={"scale": dict.fromkeys("1235", "x")})],
+            *("rubrics that lack a level: 1, e.g. q002 lacks 4", 3),
+        ),
+        "a field": (
+            [question("d1"), question("d2", evidence_sentences=...)],
+            *("questions without evidence_sentences, which count as none: 1, e.g. q002", 3),
+        ),
+    },
+)
+def test_faults_of_the_gold_stand_first(
+    course: Project, questions: list[dict[str, Any]], line: str, code: int
+) -> None:
+    course.questions(*questions)
+    shutil.rmtree(course.folder / "in/torn")
+    outcome = grade(course)
+    box = blocks(outcome.out)["NEEDS ATTENTION"].splitlines()
+    first = ["Gold and files: 1", f"  {GOLD}: {line}"]
+    assert (box[:2] == first, outcome.code) == (bool(line), code)
+    assert not line or mentions(outcome.err, f"{'missing' if code else 'warning'}: {GOLD}: {line}")
+    course.run("check", "dev")
+    assert not line or mentions(course.run("check", "dev").err, line)
+
+
+def test_rubrics_count_where_the_class_is_judged(course: Project) -> None:
+    shutil.rmtree(course.folder / "in/torn")
+    course.questions(question("d1"), question("d2", rubric=...))
+    outcome = grade(course, "--judge")
+    assert (NO_RUBRIC in blocks(outcome.out)["NEEDS ATTENTION"], outcome.code) == (False, 0)
+
+
+D1, D2, D3 = (question(f"d{n}") for n in (1, 2, 3))
+
+
+def name_ids(*names: str) -> list[dict[str, Any]]:
+    return [{"question_id": name, **row} for name, row in zip(names, (D1, D2, D3), strict=False)]
+
+
+@table(
+    "questions, moved",
+    {
+        "nothing": ([D1, D2], ""),
+        "a question at the end": ([D1, D2, D3], ""),
+        "a corrected gold answer": ([question("d1", answer="Corrected."), D2], ""),
+        "other questions": ([D3, question("d4")], ""),
+        "another order": ([D2, D1], "q002 of the last results is q001 now"),
+        "a question at the beginning": ([D3, D1, D2], "q001 of the last results is q002 now"),
+        "a question struck": ([D2], "q002 of the last results is q001 now"),
+        "IDs": (name_ids("q001", "q002"), ""),
+        "other IDs": (name_ids("q2", "q1"), ""),
+        "the same question twice": ([D2, D2, D1], "q001 of the last results is q003 now"),
+    },
+)
+def test_questions_without_an_id_keep_their_number(
+    graded: Project, questions: list[dict[str, Any]], moved: str
+) -> None:
+    graded.questions(*questions)
+    advice = "undo the change, write a question_id into every question, then change it"
+    if moved:
+        assert assert_refused(graded, "dev", "--submissions", "in/*") == [f"{GOLD}: {moved}: {advice}"]
+    else:
+        assert grade(graded).code in (0, 3)
+        assert not mentions(grade(graded).err, "of the last results")
+
+
+def test_the_first_results_that_can_be_read_say_the_numbers(graded: Project) -> None:
+    graded.write("dev_graded/aaa/dev_evaluation.json", "{")
+    graded.write("dev_graded/aab/dev_evaluation.json", {})
+    graded.questions(D2, D1)
+    assert mentions(assert_refused(graded, "dev", "--submissions", "in/*"), "q002 of the last results is")
+
+
+@table(
+    "content, problem",
+    {
+        "Windows-1252": ("Fragen an das Büro".encode("cp1252"), "dev_appeal.txt:1: not UTF-8: byte 0xfc"),
+        "UTF-16": ("Ask.".encode("utf-16"), "dev_appeal.txt:1: not UTF-8: byte 0xff"),
+    },
+)
+def test_an_appeal_text_that_cannot_be_read_is_a_problem(
+    course: Project, content: bytes, problem: str
+) -> None:
+    course.write("dev_appeal.txt", content)
+    assert mentions(assert_refused(course, "dev", "--submissions", "in/*"), problem)
+    (course.folder / "dev_appeal.txt").unlink()
+    (course.folder / "dev_appeal.txt").mkdir()
+    problem = "dev_appeal.txt: cannot be read: a directory"
+    assert mentions(assert_refused(course, "dev", "--submissions", "in/*"), problem)
 
 
 MARKDOWN = "dev_leaderboard.md"
@@ -275,6 +397,11 @@ EDITED: dict[str, Callable[[str], str]] = {  # the history -> what a person has 
     "points that are no number": lambda text: text.replace("80.0", "80 of 100"),
     "another file": lambda text: "name,grade\nann,3\n",
     "nothing": lambda text: "",
+    "a header alone": lambda text: text.partition("\n")[0],
+    **{
+        f"no column {name}": partial(re.sub, rf"\b{name}\b", "renamed")
+        for name in ("date", "submission", "points", "system", "judge")
+    },
 }
 
 
@@ -533,7 +660,9 @@ ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases
         "torn: dev_own_output.json:1: JSON is cut off; "
         "zip: no predictions: expected dev_NAME_output.json, found work.zip"
     ),
-    "Odd predictions: 1": (
+    "Odd predictions: 2": (
+        "broad: answers that cite half or more of the sentences, which fills the evidence score: "
+        "2, e.g. q001; "
         "renamed: IDs unlike those of the questions, counted as misses: 2, e.g. Q-1 for q001; "
         "write them as in the questions file"
     ),
@@ -616,7 +745,7 @@ def test_what_needs_attention_is_said_first(crowd: Project) -> None:
 NOT_ANSWERED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "another name": (
         {"Answer:": "It is.", **CITED},
-        ['predictions with the unknown field "Answer:": 2, e.g. q001; did you mean "answer"?', "2 of 2"],
+        ['rows with the unknown field "Answer:": 2, e.g. q001; did you mean "answer"?', "2 of 2"],
     ),
     "another type": (
         {"answer": {"text": "It is."}},

@@ -222,11 +222,19 @@ LEVELS = 'scale: expected texts for levels "1" to "5", of which some may be miss
         "no question": ("kind= ", "--criteria kind: description: must not be blank"),
         "a row without a name": (
             {"description": "x"},
-            f"{ROW}: Object missing required field name",
+            f"{ROW}: name is missing or blank",
         ),
         "a row without a question": (
             {"name": "x"},
-            f"{ROW}: Object missing required field description",
+            f"{ROW}: description is missing or blank",
+        ),
+        "levels for a scale": (
+            {**CLEAR, "levels": {"1": "no"}},
+            f"{ROW}: unknown field levels; expected description, name, scale",
+        ),
+        "a misspelt field": (
+            {"name": "x", "descripton": "x"},
+            f"{ROW}: unknown field descripton: did you mean description?; expected description, name, scale",
         ),
         "a scale of other levels": (
             {**CLEAR, "scale": {"0": "no", "1": "yes"}},

@@ -194,7 +194,9 @@ def test_service_that_refuses_every_call_stops_judging(project: Project, serve: 
     server = serve(rate_limited("things per day", 30, retry_after_s=0))
     outcome = project.run("dev", "--workers", str(workers))
     reason = "the service still refuses all calls; run again later"
-    assert mentions(outcome.err, f"error: judging ended early: {reason} (asked: ")
+    assert mentions(
+        outcome.err, f"error: judging ended early: {reason} (asked: ", "; the service says: HTTP 429: "
+    )
     assert sum(gaps_s(server)) >= evaluation.BACKOFF_S * sum(range(1, 20))
     assert 20 <= len(server.calls) < 20 + workers  # one at a time after the first
     assert outcome.code == 3
@@ -260,6 +262,10 @@ def test_a_service_that_refuses_all_is_asked_twenty_times_at_most(
 ENDING = {
     "key": (error(401, "", "Bad key"), "HTTP 401: Bad key (strong q002)"),
     "account": (error(402, "", "No credit"), "HTTP 402: No credit (strong q002)"),
+    "credit": (
+        error(429, "insufficient_quota", "Check your plan."),
+        "HTTP 429: Check your plan. (strong q002)",
+    ),
 }
 
 
@@ -292,8 +298,9 @@ def test_more_than_90_s_are_no_wait(project: Project, serve: Serve, refusal: Rep
     write_many(project, 4)
     server = serve(first(score_reply(5), score_reply(5), then=refusal))
     outcome = project.run("dev", "--workers", "1")
-    assert mentions(outcome.err, f"error: judging ended early: {reason}, at 2", " UTC (asked: ")
-    assert mentions(outcome.err, "warning: dev_strong_output.json: not judged: q003, q004 ")
+    said = f"; the service says: HTTP {503 if refusal.status == 503 else 429}: "
+    assert mentions(outcome.err, f"error: judging ended early: {reason}, at 2", " UTC (asked: ", said)
+    assert mentions(outcome.err, "missing: dev_strong_output.json: not judged: q003, q004 ")
     assert judge_scores(outcome) == {"q001": 5, "q002": 5, "q003": 0, "q004": 0}
     block = judge_block(outcome)
     assert (block["failed_questions"], block["unjudged_questions"]) == ([], ["q003", "q004"])

@@ -294,6 +294,7 @@ class Frame:
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         self.records = rows
+        self.columns = list(rows[0])
 
     def to_dict(self, orient: str) -> list[dict[str, Any]]:
         assert orient == "records"
@@ -315,13 +316,20 @@ def test_rows_are_graded_without_files(project: Project) -> None:
     assert (project.files(), project.capture.readouterr()) == ({}, ("", ""))
 
 
+def test_two_columns_of_one_name() -> None:
+    frame = Frame(ROWS)
+    frame.columns = ["question", "gold", "gold", "answer"]
+    with pytest.raises(evaluation.InputError, match="rows: two columns are named gold"):
+        evaluation.grade_answers(frame)
+
+
 def test_rows_may_be_a_data_frame_a_file_or_several_systems(project: Project) -> None:
     path = project.write("log.json", ROWS)
     assert means_of(evaluation.grade_answers(Frame(ROWS))) == means_of(evaluation.grade_answers(path), "log")
     results = evaluation.grade_answers({"a": ROWS, "b": Frame(ROWS), "c": "log.json"})
     assert list(results) == ["a", "b", "c"]
     assert [row["with"] for row in results["a"]["comparison"]] == ["b", "c"] * 3
-    assert results["a"]["comparison"][0]["verdict"] == "no significant difference"
+    assert results["a"]["comparison"][0]["verdict"] == "too few documents: 3"
 
 
 class NaTType:
@@ -379,6 +387,34 @@ def test_rows_say_which_criterion_failed(project: Project, serve: Serve) -> None
     for row, counts in zip(results.rows(), [(1, 1), (1, 2), (0, 0), (1, 1)], strict=True):
         reasons = (row["failure"] or "").split("; ") if row["failure"] else []
         assert (sum(reason.startswith("polite: ") for reason in reasons), len(reasons)) == counts
+
+
+def test_results_can_be_pickled(both: Project) -> None:
+    """Also those by functions."""
+    measures: Any = {"length": lambda *_: 1}
+    split = evaluation.grade("dev", judge=by_length, measures=measures)
+    rows = evaluation.grade_answers(ROWS, judge=lambda item: 0.5, measures=measures)
+    for results in (split, rows):
+        copy = pickle.loads(pickle.dumps(results))
+        assert (copy, repr(copy), type(copy)) == (results, repr(results), evaluation.Results)
+        for name in ("rows", "summary", "comparisons"):
+            assert getattr(copy, name)() == getattr(results, name)()
+
+
+def test_what_is_not_submitted_is_no_number(small: Project) -> None:
+    small.predictions("simple", {"q001": {"answer": "It is."}})
+    results = evaluation.grade("dev", systems=["simple"])
+    assert [row["recall_at_1"] for row in results.rows()] == [None, None]
+    assert results["simple"]["retrieval"]["recall_at_1"] == 0
+    assert repr(results).splitlines()[1].split()[:3] == ["simple", "not", "submitted"]
+
+
+def test_answers_without_a_judgement_are_counted(both: Project) -> None:
+    split = evaluation.grade("dev", judge=lambda asked, _: 4 if asked.doc_id == "d1" else None)
+    assert repr(split).endswith("\n\nstrong: 1 not judged")
+    rows = evaluation.grade_answers(ROWS, judge=lambda item: 1 if item.id == "1" else None, methods="exact")
+    assert list(rows["answers"]["measures"]) == ["exact", "llm_judge"]
+    assert repr(rows).endswith("\n\nanswers: 1 not judged")
 
 
 def test_input_errors_survive_pickling() -> None:
@@ -440,7 +476,18 @@ def test_a_model_judges_rows_by_criteria_without_gold_answers(project: Project, 
     assert len(server.calls) == 2
     assert list(project.files()) == ["notes/answers_judgements.jsonl"]
     evaluation.grade_answers({"log": rows}, judge=JUDGE, folder="notes", **chosen)
-    assert "notes/log_judgements.jsonl" in project.files()
+    assert project.files()["notes/log_answers_judgements.jsonl"] == b""  # the other one has all replies
+    assert len(server.calls) == 2
+
+
+def test_rows_continue_the_journal_of_version_7(project: Project, serve: Serve) -> None:
+    server = serve(completion(json.dumps({"reasoning": "So.", "correct": "yes"})))
+    rows = {"log": [{"question": "Who?", "gold": "Ann", "answer": "Bee"}]}
+    evaluation.grade_answers(rows, judge="own", methods=())
+    (project.folder / "log_answers_judgements.jsonl").rename(project.folder / "log_judgements.jsonl")
+    results = evaluation.grade_answers(rows, methods=["llm_judge"])  # its model is that of the journal
+    assert (results["log"]["judge_model"], len(server.calls)) == ("own", 1)
+    assert list(project.files()) == ["log_judgements.jsonl"]
 
 
 METHODS = "expected exact, keyword, keyword_legacy, f1, bleu, similarity, semantic_fixed, semantic_dynamic, "
@@ -460,7 +507,12 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     ),
     "an unknown protocol": ({"protocol": "points"}, ValueError, f"unknown protocol: points; {PROTOCOLS}"),
     "no systems": ({"rows": {}}, evaluation.InputError, NO_SYSTEMS),
-    "a string of methods": ({"methods": "exact"}, ValueError, f"unknown method: e; {METHODS}"),
+    "no dict of columns": ({"columns": "gold=x"}, TypeError, "columns: expected a dict, got 'gold=x'"),
+    "no dict of measures": (
+        {"measures": [len]},
+        TypeError,
+        "measures: expected a dict, got [<built-in function len>]",
+    ),
     "no repeats": ({"repeats": 0}, ValueError, "repeats: expected a whole number from 1 to 20, got 0"),
     "nothing to measure": ({"methods": []}, ValueError, NOTHING),
     "a name that is taken": ({"measures": {"exact": len}}, ValueError, "measures: the name is taken: exact"),

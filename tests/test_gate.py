@@ -34,11 +34,11 @@ def six(project: Project) -> Project:
 HALF: Rows = {**rows(6, retrieved_docs=["d9"]), **{f"q00{n}": rows(6)[f"q00{n}"] for n in (1, 2, 3)}}
 THRESHOLDS = {  # options, exit code, lines
     "met": ("recall@5=50 own:f1=1", 0, []),
-    "no shares of a percentage": ("recall@5=0 recall@1=1.5 f1=0.8", 0, []),
+    "no shares of a percentage": ("recall@5=1.5 f1=0.8", 0, []),
     "not met by one": ("recall@5=51", 1, ["half: Recall@5 % 50.00 is below 51"]),
     "of the other": ("own:recall@5=51", 0, []),
     "in other words": ("half:recall_at_5=50.1", 1, ["half: Recall@5 % 50.00 is below 50.1"]),
-    "two": ("half:recall@1=60 precision=1.1", 1, ["half: Recall@1 % 50.00", "half: Prec", "own: Prec"]),
+    "two": ("half:recall@1=60 recall@5=100", 1, ["half: Recall@1 % 50.00", "half: Recall@5 % 50.00"]),
     "nobody is judged": ("answer=3", 3, []),
 }
 
@@ -84,6 +84,22 @@ def test_a_share_for_a_percentage_is_bad_usage(six: Project, option: str, advice
     assert problems == [f"error: --fail-under {option.replace('=.', '=0.')}: in percent, say {advice}"]
 
 
+@table(
+    "option, bounds",
+    {
+        "0 to 1 for 1 to 5": ("answer=0.8", "more than 1, and at most 5"),
+        "the lowest level, which all reach": ("own:answer=1", "more than 1, and at most 5"),
+        "a percentage for a share": ("f1=65", "more than 0, and at most 1"),
+        "more than all": ("recall@5=101", "more than 0, and at most 100"),
+        "0": ("recall@5=0", "more than 0, and at most 100"),
+    },
+)
+def test_a_threshold_off_the_scale_is_bad_usage(six: Project, option: str, bounds: str) -> None:
+    """It can never fail, or never pass."""
+    problems = assert_refused(six, "dev", "--fail-under", option)
+    assert problems == [f"error: --fail-under {option}: expected {bounds}"]
+
+
 def test_what_a_system_has_not_submitted_is_not_asked_of_it(six: Project) -> None:
     six.predictions("bare", rows(6, retrieved_docs=[]))
     assert six.run("dev", "--fail-under", "recall@5=100").code == 0
@@ -95,7 +111,7 @@ def test_what_a_system_has_not_submitted_is_not_asked_of_it(six: Project) -> Non
 def test_worse_wins_over_incomplete_and_both_are_explained(six: Project, judge_with: JudgeWith) -> None:
     judge_with({"own": [5, 5, 5, 5, 5, None]})
     outcome = six.run("dev", "--fail-under", "answer=4.5")
-    assert mentions(outcome.err, "warning: dev_own_output.json: judging failed: q006")
+    assert mentions(outcome.err, "missing: dev_own_output.json: judging failed: q006")
     assert mentions(outcome.err, "worse: own: Answer 4.167 is below 4.5")
     assert outcome.code == 1
 
@@ -163,14 +179,14 @@ def test_without_citations_the_answer_score_is_tested(six: Project, judge_with: 
 
 
 def test_documents_are_flipped_as_a_whole(project: Project) -> None:
-    project.questions(*(question(f"d{n % 3}", question=f"{n}?") for n in range(9)))
-    right = {f"q00{n + 1}": {"retrieved_docs": [f"d{n % 3}"]} for n in range(9)}
+    project.questions(*(question(f"d{n % 5}", question=f"{n}?") for n in range(10)))
+    right = {f"q{n + 1:03d}": {"retrieved_docs": [f"d{n % 5}"]} for n in range(10)}
     project.predictions("own", right)
     keep_baseline(project)
     project.predictions("own", {**right, "q001": {"retrieved_docs": ["d7"]}})
     outcome = compare(project)
     row = changes(outcome)["recall_at_5_pct"]
-    assert (outcome.results["own"]["baseline"]["documents"], row["n"], row["p"]) == (3, 9, 1 / 2)
+    assert (outcome.results["own"]["baseline"]["documents"], row["n"], row["p"]) == (5, 10, 1 / 2)
 
 
 def test_equal_scores_and_an_improvement_are_no_drop(six: Project) -> None:
@@ -203,12 +219,13 @@ def test_questions_whose_gold_has_changed_are_left_out(six: Project) -> None:
     assert outcome.results["own"]["baseline"]["questions"] == 3
     assert f"\nown: 3 {LEFT_OUT}\n" in outcome.out
     assert changes(outcome)["recall_at_5_pct"]["n"] == 3
+    assert changes(outcome)["recall_at_5_pct"]["verdict"] == "too few documents: 3"
     six.questions(*(question(f"d{n}", answer="New.") for n in range(1, 7)))
     outcome = compare(six)
-    line = "own: only 0 of 6 questions are in the baseline with the same gold"
-    assert (outcome.code, outcome.err[-2], f"\n{line}\n" in outcome.out) == (3, f"warning: {line}", True)
-    verdicts = {row["verdict"] for row in changes(outcome).values()}
-    assert verdicts == {"no question in common has it"}
+    reason = "only 0 of 6 questions have the same gold"
+    line = f"own: not compared with the baseline, {reason}: Recall@1 %, Recall@5 %, Precision, Recall, F1"
+    assert (outcome.code, outcome.err[-1], f"\n{line}\n" in outcome.out) == (3, f"missing: {line}", True)
+    assert {row["verdict"] for row in changes(outcome).values()} == {reason}
     assert set(MEASURES) <= changes(outcome).keys()
 
 
@@ -217,28 +234,31 @@ def test_a_question_that_is_gone_is_incomplete(six: Project) -> None:
     six.questions(*(question(f"d{n}", question_id=f"q00{n}") for n in (1, 2, 3, 4, 6)))
     outcome = compare(six)
     assert (outcome.code, f"\nown: 1 {LEFT_OUT}\n" in outcome.out) == (3, True)
-    assert "warning: own: questions of the baseline that are gone: q005" in outcome.err
+    assert "missing: own: questions of the baseline that are gone: q005" in outcome.err
 
 
 def test_fewer_than_half_of_the_questions_in_common_is_incomplete(six: Project) -> None:
     keep_baseline(six)
-    for n_new, code in ((3, 0), (4, 3)):
+    reasons = ["", "too few documents: 3", "only 2 of 6 questions have the same gold"]
+    for n_new, code, reason in zip((1, 3, 4), (0, 3, 3), reasons, strict=True):
         changed = {f"d{n}": {"answer": "New."} for n in range(1, n_new + 1)}
         six.questions(*(question(f"d{n}", **changed.get(f"d{n}", {})) for n in range(1, 7)))
         outcome = compare(six, "--quiet")
-        assert outcome.code == code
-    assert "warning: own: only 2 of 6 questions are in the baseline with the same gold" in outcome.err
+        assert (outcome.code, mentions(outcome.err, "missing: own: not compared", reason)) == (
+            code,
+            n_new > 1,
+        )
 
 
 def test_a_measure_that_no_common_question_has_is_not_tested(six: Project) -> None:
     gold = [question("d1", evidence_sentences=[]), *(question(f"d{n}") for n in range(2, 7))]
     six.questions(*gold)
     keep_baseline(six)
-    six.questions(gold[0], *(question(f"d{n}", answer="New.") for n in range(2, 7)))
+    six.questions(*gold[:4], *(question(f"d{n}", answer="New.") for n in range(5, 7)))
     outcome = compare(six)
     row = changes(outcome)["avg_f1"]
-    assert (row["n"], row["verdict"], outcome.code) == (0, "no question in common has it", 3)
-    assert changes(outcome)["recall_at_5_pct"]["n"] == 1
+    assert (row["n"], row["verdict"], outcome.code) == (3, "too few documents: 3", 3)
+    assert changes(outcome)["recall_at_5_pct"]["n"] == 4
 
 
 def test_a_criterion_that_is_not_judged_any_more_is_missed(six: Project) -> None:
@@ -345,7 +365,7 @@ def test_what_cannot_be_compared_is_said_and_not_tested(
     outcome = compare(six, *arguments)
     row = changes(outcome)["avg_combined_score"]
     assert (row["p"], row["verdict"]) == (None, why)
-    assert mentions(outcome.err, "warning: own: not compared with the baseline: Answer", f"Combined: {why}")
+    assert mentions(outcome.err, f"missing: own: not compared with the baseline, {why}: Answer", "Combined")
     assert mentions(blocks(outcome.out)["CHANGES SINCE THE BASELINE"].splitlines(), "own: not compared", why)
     assert outcome.code == 3
 
@@ -365,7 +385,116 @@ def test_a_new_system_is_no_reason_for_anything(six: Project) -> None:
     six.predictions("new", rows(6))
     outcome = compare(six, "--report", "html", "md")
     assert (outcome.code, "baseline" in outcome.results["new"]) == (0, False)
+    assert "\nnew: only in this run\n" in outcome.out
     assert "## Changes since the baseline\n" in (six.folder / "dev_evaluation.md").read_text("utf-8")
+
+
+COMPARED = "Measures compared with the baseline: "
+
+
+def test_what_was_compared_is_one_line_and_the_rest_has_reasons(six: Project, judge_with: JudgeWith) -> None:
+    """The baseline is of a first night without a key."""
+    six.predictions("bare", rows(6, evidence_sentences=[]))
+    keep_baseline(six)
+    judge_with({"own": [5] * 6, "bare": [5] * 6})
+    outcome = compare(six)
+    lines = outcome.out.splitlines()
+    assert f"{COMPARED}2 of bare, 5 of own; none worse" in lines
+    assert "own: not compared with the baseline, only in this run: Answer, Evidence, Combined" in lines
+    assert "bare: not compared with the baseline, only in this run: Answer, Combined" in lines
+    assert changes(outcome)["avg_answer_score"]["verdict"] == "only in this run"
+    assert (outcome.code, mentions(outcome.err, "baseline")) == (0, False)
+    six.predictions("own", rows(6, retrieved_docs=["d9"]))
+    assert f"{COMPARED}2 of bare, 5 of own; 2 worse" in compare(six).out.splitlines()
+    outcome = compare(six, "--systems", "bare")
+    assert "own: in the baseline, left out by --systems" in outcome.out.splitlines()
+    assert (outcome.code, f"{COMPARED}2 of bare; none worse" in outcome.out) == (0, True)
+
+
+def test_a_baseline_that_compares_nothing_of_a_system_is_incomplete(
+    six: Project, judge_with: JudgeWith
+) -> None:
+    """A first night without a key, of a system that only answers."""
+    six.predictions("talk", {name: {"answer": "Right."} for name in rows(6)})
+    keep_baseline(six)
+    assert (compare(six).code, f"{COMPARED}5 of own, 0 of talk; none worse" in compare(six).out) == (0, True)
+    judge_with({"own": [5] * 6, "talk": [5] * 6})
+    outcome = compare(six)
+    line = "missing: talk: not compared with the baseline, only in this run: Answer, Combined"
+    assert (outcome.code, line in outcome.err) == (3, True)
+
+
+FEW = "not compared with the baseline, too few documents: 4"
+
+
+def test_a_split_of_four_documents_is_a_line(six: Project) -> None:
+    six.questions(*(question(f"d{n}") for n in range(1, 5)))
+    six.predictions("own", rows(4))
+    keep_baseline(six)
+    six.predictions("own", rows(4, retrieved_docs=["d9"], evidence_sentences=["S2"]))
+    outcome = compare(six)
+    lines = outcome.out.splitlines()
+    assert f"own: {FEW}: Recall@1 %, Recall@5 %, Precision, Recall, F1" in lines
+    assert (outcome.code, f"{COMPARED}0 of own; none worse" in lines) == (0, True)
+    row = changes(outcome)["recall_at_5_pct"]
+    assert (row["difference"], row["p"], row["verdict"]) == (-100, None, "too few documents: 4")
+    six.predictions("own", {})
+    outcome = compare(six)
+    assert (outcome.code, mentions(outcome.err, f"worse: {GONE}: Recall@1 %, ", "F1")) == (1, True)
+
+
+def test_a_measure_of_four_documents_is_a_line_and_in_no_family(six: Project) -> None:
+    six.questions(*(question(f"d{n}", evidence_sentences=["S1"] if n < 5 else []) for n in range(1, 7)))
+    keep_baseline(six)
+    now = lose(1, 2, 3, 4, 5)
+    now["q001"]["evidence_sentences"] = ["S2"]
+    six.predictions("own", now)
+    outcome = compare(six)
+    assert f"own: {FEW}: Precision, Recall, F1" in outcome.out.splitlines()
+    assert outcome.code == 1
+    found = changes(outcome)
+    assert [found[name]["p_adjusted"] for name in ("recall_at_1_pct", "recall_at_5_pct")] == [2 / 64, 2 / 64]
+
+
+def test_a_system_that_has_no_predictions_any_more_is_worse(six: Project, judge_with: JudgeWith) -> None:
+    """Also one that only answers."""
+    six.predictions("own", {name: {"answer": "Right."} for name in rows(6)})
+    judge_with({"own": [5] * 6})
+    keep_baseline(six)
+    six.predictions("own", {})
+    outcome = compare(six)
+    assert (outcome.code, "worse: own: in the baseline, and not submitted now: answers" in outcome.err) == (
+        1,
+        True,
+    )
+
+
+def test_replies_of_another_model_are_not_compared(six: Project, judge_with: JudgeWith) -> None:
+    """A service that gives a name to a new model. Results that name no replies, as of version 6, are."""
+    judge_with({"own": [5] * 6})
+    keep_baseline(six)
+    results = six.read(BASELINE)
+    [name] = results["own"]["llm_judge"]["reply_models"]
+    results["own"]["llm_judge"]["reply_models"] = {"old": 6}
+    six.write(BASELINE, results)
+    outcome = compare(six)
+    reason = f"the replies are of {name}, before of old"
+    assert mentions(outcome.err, f"missing: own: not compared with the baseline, {reason}: Answer, Combined")
+    assert outcome.code == 3
+    del results["own"]["llm_judge"]["reply_models"]
+    six.write(BASELINE, results)
+    outcome = compare(six)
+    assert (outcome.code, changes(outcome)["avg_answer_score"]["p"]) == (0, 1)
+
+
+def test_judgements_that_the_baseline_lacks_are_missing(six: Project, judge_with: JudgeWith) -> None:
+    judge_with({"own": [5, 5, 5, 5, 5, None]})
+    keep_baseline(six)
+    judge_with({"own": [5] * 6})
+    outcome = compare(six)
+    reason = "judgements missing in the baseline: Answer, Combined"
+    assert f"missing: own: not compared with the baseline, {reason}" in outcome.err
+    assert outcome.code == 3
 
 
 TRAIN, DEV = (f"NLP Project Data/{split}_final_jsonl.txt" for split in ("train", "dev"))
@@ -380,13 +509,9 @@ def edited(questions: str = DEV, **row: Any) -> dict[str, Any]:
     return {"own": {"run": run, "retrieval": {"per_question": [row]}}}
 
 
-REPLACED = "this run replaces it; keep a copy under another name"
-
-
 @table(
     "content, arguments, message",
     {
-        "itself": (None, ["--baseline", RESULTS], f"error: --baseline {RESULTS}: {REPLACED}"),
         "submissions": (
             {},
             ["--submissions", "in/ann"],
@@ -408,6 +533,16 @@ def test_what_cannot_be_a_baseline(six: Project, content: Any, arguments: list[s
         six.write(BASELINE, content if isinstance(content, str) else json.dumps(content))
     problems = assert_refused(six, "dev", "--baseline", BASELINE, *arguments)
     assert problems == [message.format(six.folder)]
+
+
+@pytest.mark.parametrize("name", [RESULTS, "DEV_Evaluation.json"])
+def test_a_run_does_not_replace_its_baseline(six: Project, name: str) -> None:
+    """Whatever the case of letters."""
+    six.run()
+    (six.folder / RESULTS).rename(six.folder / name)
+    problem = f"error: {RESULTS} would replace {name}, which is read or written as well: rename one"
+    assert assert_refused(six, "dev", "--baseline", name) == [problem]
+    assert six.run("dev", "--baseline", name, "--out", "new").code == 0
 
 
 def test_gold_ids_change_with_all_that_scores_rest_on(six: Project) -> None:

@@ -198,7 +198,8 @@ def test_keys_are_those_of_version_2_whose_journal_answers(name: str, project: P
     if name in OF_ONE_QUESTION:
         first_question(project)
     inputs = project.files()
-    assert run_stored(project, name).code == 0
+    code = 3 if name == "submissions" else 0  # of a class whose questions lack rubrics
+    assert run_stored(project, name).code == code
     assert keys_of(server.calls) == STORED["keys"][name]
     assert keys_in(project) == set(STORED["keys"][name])
     journals = STORED["journals"].get(name, {})
@@ -208,7 +209,7 @@ def test_keys_are_those_of_version_2_whose_journal_answers(name: str, project: P
     for path, journal in journals.items():
         project.write(path, json_lines(*({**journal["shared"], **line} for line in journal["lines"])))
     stored = keys_in(project)
-    assert run_stored(project, name, GROQ_API_KEY="").code == 0
+    assert run_stored(project, name, GROQ_API_KEY="").code == code
     assert keys_in(project) == stored
 
 

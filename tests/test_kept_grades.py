@@ -59,7 +59,7 @@ def test_without_a_key_missing_grades_count_0(four: Project, serve: Serve) -> No
     four.run()
     keep_lines(four, 3)
     outcome = four.run(GROQ_API_KEY="")
-    assert mentions(outcome.err, "warning: set GROQ_API_KEY for the remaining 1 of 4 judgements")
+    assert mentions(outcome.err, "missing: set GROQ_API_KEY for the remaining 1 of 4 judgements")
     assert len(judge_block(outcome)["unjudged_questions"]) == 1
     assert sorted(judge_scores(outcome).values()) == [0, 3, 3, 3]
     assert (judge_block(outcome)["avg_answer_score"], outcome.code) == (9 / 4, 3)

@@ -77,9 +77,21 @@ def test_evidence(gold: Ids, predicted: Ids, sentences: dict[str, str] | None, s
     assert evaluation.evidence_score(gold, predicted, sentences) == pytest.approx(score, abs=1e-12)
 
 
-@table("second_rank, first", {"by rank": (1, "d1"), "equal ranks: as listed": (2, "d2")})
-def test_order_of_retrieved_documents(small: Project, second_rank: int, first: str) -> None:
-    entries = [{"doc_id": "d2", "rank": 2}, {"doc_id": "d1", "rank": second_rank}]
+@table(
+    "ranks, first",
+    {
+        "by rank": ((2, 1), "d1"),
+        "no rank: as listed": ((None, None), "d2"),
+        "equal ranks": ((2, 2), None),
+        "a score": ((0.9, 0.7), None),
+        "a rank is missing": ((1, None), None),
+    },
+)
+def test_order_of_retrieved_documents(
+    small: Project, ranks: tuple[float | None, float | None], first: str | None
+) -> None:
+    """Ranks that are no ranks count as not given."""
+    entries = [{"doc_id": name, "rank": rank} for name, rank in zip(("d2", "d1"), ranks, strict=True)]
     complete = {"question": "What is d1?", "answer": "", "evidence_sentences": [], "retrieved_docs": entries}
     small.predictions("strong", {"q001": complete, "q002": {"retrieved_docs": entries}})
     rows = small.run().results["strong"]["retrieval"]["per_question"]

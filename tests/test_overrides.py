@@ -20,12 +20,14 @@ from conftest import (
     judge_block,
     judge_row,
     mentions,
+    posix_only,
     question,
     table,
 )
 from groq_server import completion
 
-FILE, RESULTS, JOURNAL = "overrides.csv", "dev_evaluation.json", "dev_judgements.jsonl"
+FILE, USUAL = "overrides.csv", "dev_overrides.csv"
+RESULTS, JOURNAL = "dev_evaluation.json", "dev_judgements.jsonl"
 REASON = "Stais is named, only in Greek."
 
 
@@ -176,7 +178,6 @@ def test_equal_answers_get_equal_appeals(classmates: Project, judge_with: JudgeW
     assert (outcome.code, scores_of(classmates, "ann")) == (3, [3, 3])
 
 
-MISSING_REASON = "Object missing required field reason"
 NO_SUCH = "no such system or submission is judged in this run"
 OUTDATED = "answer, gold answer or rubric has changed: copy the new answer_id"
 
@@ -186,12 +187,15 @@ OUTDATED = "answer, gold answer or rubric has changed: copy the new answer_id"
     {
         "scores": (
             ["strong,q001,6,So.", "strong,q002,2.5,So.", "strong,q003,,So."],
-            [*(f"{n}: score: expected a whole number from 1 to 5" for n in (2, 3)), "4: Object missing"],
+            [*(f"{n}: score: expected a whole number from 1 to 5" for n in (2, 3)), "4: q003: score is"],
         ),
-        "blank": (["strong,q001,4.0,", "strong,q002,5, "], [f"2: {MISSING_REASON}", f"3: {MISSING_REASON}"]),
+        "blank": (
+            ["strong,q001,4.0,", "strong,q002,5, ", "strong,,5,So."],
+            ["2: q001: reason is blank", "3: q002: reason is blank", "4: question_id is blank"],
+        ),
         "a second row": (["strong,q001,5,So."] * 2, ["3: a second decision on q001 of strong"]),
         "a comma": (["strong,q001,5,So, far"], ["2: more cells than columns: put texts with ','"]),
-        "two at once": (["strong,q001,7,So.", "strong,q002,5,"], ["2: score", f"3: {MISSING_REASON}"]),
+        "two at once": (["strong,q001,7,So.", "strong,q002,5,"], ["2: score", "3: q002: reason is blank"]),
     },
 )
 def test_problems_in_overrides(four: Project, rows: list[str], problems: list[str]) -> None:
@@ -202,6 +206,69 @@ def test_problems_in_overrides(four: Project, rows: list[str], problems: list[st
     for line, start in zip(listed, problems, strict=True):
         assert line.startswith(f"{FILE}:{start}")
     assert (outcome.code, outcome.out, four.files()) == (2, "", before)
+
+
+SHEET = "question,gold_answer,answer,rubric,level_1,level_2,level_3,level_4,level_5,note"
+NEEDED = "columns are missing, or it is cut off: question_id, score, reason"
+
+
+@table(
+    "content, problems",
+    {
+        "no header": ("q001,5,So.\n", [NEEDED, *(f"unknown column {name}" for name in ("q001", "5", "So."))]),
+        "a header alone": ("question_id,score,reason\n", []),
+        "a header that lacks a column": (
+            "question_id,score\n",
+            ["columns are missing, or it is cut off: reason"],
+        ),
+        "nothing": ("", [NEEDED]),
+        "a name one letter off": (
+            "question_id,scores,reason\n",
+            ["columns are missing, or it is cut off: score", "unknown column scores: did you mean score?"],
+        ),
+        "another word": ("student,question_id,score,reason\n", ["unknown column student"]),
+        "the label sheet's columns": (f"question_id,score,reason,answer_id,criterion,{SHEET}\n", []),
+        "other letters and blanks": ("Question ID,SCORE,Reason\n", []),
+    },
+)
+def test_columns_of_overrides_are_known(four: Project, content: str, problems: list[str]) -> None:
+    four.write(FILE, content)
+    outcome = run(four)
+    assert [line for line in outcome.err if line.startswith(f"{FILE}: ")] == [
+        f"{FILE}: {problem}" for problem in problems
+    ]
+    assert (outcome.code == 2) == bool(problems)
+
+
+@posix_only
+def test_usual_decisions_are_read_through_a_link_and_are_a_file(four: Project) -> None:
+    four.write("decisions.csv", "question_id,scores,reason\n")
+    (four.folder / USUAL).symlink_to("decisions.csv")
+    assert mentions(four.run().err, f"{USUAL}: unknown column scores")
+    (four.folder / USUAL).unlink()
+    (four.folder / USUAL).mkdir()
+    assert mentions(four.run().err, f"{USUAL}: cannot be read: a directory")
+
+
+@table(
+    "name, is_named",
+    {
+        "as a browser saves it": ("dev_overrides (1).csv", True),
+        "a spreadsheet": ("dev_overrides.xlsx", True),
+        "one letter off": ("Dev_override.csv", True),
+        "another split": ("test_overrides (1).csv", False),
+        "an appeal text": ("dev_appeal.md", True),
+        "a second appeal text": ("dev_appeal (1).txt", True),
+        "other notes": ("dev_appeals_2025.txt", False),
+    },
+)
+def test_decisions_under_another_name_are_a_warning(four: Project, name: str, is_named: bool) -> None:
+    four.write(name, "")
+    outcome = four.run("dev", "--judge")
+    line = f"files that are not read because of their names: 1, e.g. {name}; rename or remove them"
+    assert (mentions(outcome.err, f"warning: {line}"), outcome.code) == (is_named, 0)
+    outcome = four.run("dev", "--judge", "--overrides", "none")  # which replaces decisions
+    assert mentions(outcome.err, line) == ("appeal" in name and is_named)
 
 
 def test_a_decision_needs_the_answer_id(four: Project) -> None:
@@ -217,8 +284,8 @@ def test_unknown_names_are_warnings_and_everybody_is_graded(four: Project) -> No
     override(four, "weak,q001,5,So.", "strong,q9,5,So.", "strong,q002,5,So.")
     outcome = run(four)
     assert [line for line in outcome.err if FILE in line] == [
-        f"warning: {FILE}:2: q001 weak: {NO_SUCH}; this row does not count",
-        f"warning: {FILE}:3: question q9 is not judged in this run; this row does not count",
+        f"missing: {FILE}:2: q001 weak: {NO_SUCH}; this row does not count",
+        f"missing: {FILE}:3: question q9 is not judged in this run; this row does not count",
     ]
     assert (judge_row(outcome, "q002")["answer_score_raw"], outcome.code) == (5, 3)
 
@@ -230,7 +297,7 @@ def test_a_decision_on_another_answer_does_not_count(four: Project) -> None:
     assert judge_row(run(four), "q001")["answer_score_raw"] == 5
     four.predictions("strong", {f"q00{n}": {"answer": "I do not know."} for n in range(1, 4)})
     outcome = run(four)
-    assert f"warning: {FILE}:2: q001 strong: {OUTDATED}; this row does not count" in outcome.err
+    assert f"missing: {FILE}:2: q001 strong: {OUTDATED}; this row does not count" in outcome.err
     assert (judge_row(outcome, "q001")["answer_score_raw"], outcome.code) == (2, 3)
 
 
@@ -354,7 +421,7 @@ def test_a_decision_on_support_is_about_the_citations(cited: Project) -> None:
 def test_a_decision_without_effect_is_named(four: Project) -> None:
     override(four, "strong,q004,5,So.")
     outcome = run(four)
-    assert mentions(outcome.err, f"warning: {FILE}:2: q004 strong: there is nothing to judge")
+    assert mentions(outcome.err, f"missing: {FILE}:2: q004 strong: there is nothing to judge")
     assert ("Overridden" in outcome.out, outcome.code) == (False, 3)
 
 

@@ -86,11 +86,16 @@ predictions = members(
 def splits(draw: st.DrawFn) -> Split:
     count = draw(st.integers(1, 5))
     rows = []
+    names: list[Any] = []
     for number in range(1, count + 1):
         row = question(draw(st.sampled_from(DOC_IDS)), question=f"Question {number}?", rubric=...)
         row["evidence_sentences"] = draw(st.sampled_from(CITATIONS))
         rubric = draw(st.sampled_from([RUBRIC, RUBRIC, RUBRIC, None, ...]))
-        changes = {"rubric": rubric, "question_id": draw(st.sampled_from([..., None, *IDS]))}
+        question_id = draw(st.sampled_from([..., None, *IDS]))
+        if question_id in [*names, *(f"q{position:03d}" for position in range(1, count + 1))]:
+            question_id = ...
+        names.append(question_id)
+        changes = {"rubric": rubric, "question_id": question_id}
         rows.append({**row, **{name: value for name, value in changes.items() if value is not ...}})
     systems = {}
     for name in draw(st.sampled_from([["strong"], ["strong", "simple"]])):

@@ -15,6 +15,7 @@ import pytest
 from conftest import (
     JUDGE,
     KEY,
+    QUESTIONS_FILE,
     RESULTS,
     Project,
     Serve,
@@ -261,8 +262,8 @@ def note_on(judge: str) -> str:
 WITHOUT_KEY: dict[str, tuple[list[Stored], str, list[int], str]] = {  # lines, options, scores, model
     "version 2": ([("", JUDGE, BOTH, 4)], "", [4, 4], JUDGE),
     "another endpoint": ([(A, JUDGE, BOTH, 4)], "", [4, 4], JUDGE),
-    "several endpoints": ([(A, JUDGE, FIRST, 4), (B, JUDGE, SECOND, 5)], "", [4, 5], JUDGE),
-    "the first reply": ([("", BIG, FIRST, 4), (A, BIG, SECOND, 2), (B, BIG, FIRST, 5)], "", [4, 2], BIG),
+    "another model elsewhere": ([(A, JUDGE, BOTH, 4), (B, BIG, BOTH, 5)], f"--model {BIG}", [5, 5], BIG),
+    "the first reply": ([("", BIG, FIRST, 4), (A, BIG, SECOND, 2), (A, BIG, FIRST, 5)], "", [4, 2], BIG),
     "one of two models": ([(A, JUDGE, BOTH, 5), (A, BIG, FIRST, 2)], f"--model {BIG}", [2, 0], BIG),
     "an unknown model": ([(GROQ, "own", BOTH, 2)], "", [2, 2], "own"),
     "the named model": ([(A, JUDGE, BOTH, 4), (B, BIG, BOTH, 5)], f"--model {JUDGE}", [4, 4], JUDGE),
@@ -278,23 +279,51 @@ def test_without_a_key_the_journal_answers_for_its_model(
     outcome = small.run("dev", *options.split())
     assert [*judge_scores(outcome).values()] == scores
     assert (note_on(judge) in outcome.err) == (judge != JUDGE and not options)
-    hint = "warning: set GROQ_API_KEY for the remaining 1 of 2 judgements"
+    hint = "missing: set GROQ_API_KEY for the remaining 1 of 2 judgements"
     assert (hint in outcome.err) == (0 in scores)
     assert f"With {judge}:\n" in small.run("dev", "--dry-run", *options.split()).out
     if not options:
         assert evaluation.grade("dev")["strong"]["llm_judge"] == judge_block(outcome)
 
 
+def test_without_a_key_replies_of_several_services_ask_for_an_address(small: Project, store: Store) -> None:
+    """One name at two services may be two models: the order of the lines chose between 4 and 5."""
+    store([(A, JUDGE, FIRST, 4), (B, JUDGE, BOTH, 5), (A, JUDGE, SECOND, 4)])
+    del os.environ["GROQ_API_KEY"], os.environ["GROQ_BASE_URL"]
+    for options in ([], ["--dry-run"]):
+        problems = assert_refused(small, "dev", *options)
+        several = f"error: dev_judgements.jsonl has replies by {JUDGE} from several services: "
+        assert problems == [f"{several}set GROQ_BASE_URL to one of {A}, {B}"]
+    for address, score in ((A, 4), (B, 5)):
+        outcome = small.run(GROQ_BASE_URL=address)
+        assert (judge_scores(outcome), outcome.code) == ({"q001": score, "q002": score}, 0)
+
+
+@table("stored, asked", {"localhost": ("localhost", "127.0.0.1"), "127.0.0.1": ("127.0.0.1", "localhost")})
+def test_localhost_is_one_address(small: Project, store: Store, stored: str, asked: str) -> None:
+    server = store([(f"http://{stored}:8080/v1", BIG, BOTH, 4)])
+    outcome = small.run(GROQ_BASE_URL=f"http://{asked}:8080/v1")
+    assert (judge_scores(outcome), server.calls) == ({"q001": 4, "q002": 4}, [])
+
+
+def test_replies_that_differ_are_a_warning(small: Project, store: Store) -> None:
+    server = store([(TODAY, JUDGE, FIRST, 4), (TODAY, JUDGE, BOTH, 2), (TODAY, JUDGE, SECOND, 2)])
+    warning = "warning: dev_judgements.jsonl: several replies whose scores differ: the first counts: 1, "
+    outcome = small.run()
+    assert mentions(outcome.err, f"{warning}e.g. strong q001")
+    assert (judge_scores(outcome), outcome.code, server.calls) == ({"q001": 4, "q002": 2}, 0, [])
+
+
 WITH_KEY: dict[str, tuple[list[Stored], list[int], list[str], str]] = {  # scores, models that are asked
     "of last time": ([(TODAY, BIG, BOTH, 4)], [4, 4], [], BIG),
     "goes on": ([(TODAY, BIG, SECOND, 4)], [1, 4], [BIG], BIG),
-    "another model elsewhere": ([(TODAY, BIG, FIRST, 4), (A, JUDGE, BOTH, 3)], [4, 1], [BIG], BIG),
-    "all elsewhere": ([(A, BIG, BOTH, 4)], [1, 1], [JUDGE, JUDGE], JUDGE),
+    "the same model elsewhere": ([(TODAY, BIG, FIRST, 4), (A, BIG, BOTH, 3)], [4, 1], [BIG], BIG),
+    "all elsewhere": ([(A, BIG, BOTH, 4)], [1, 1], [BIG, BIG], BIG),
 }
 
 
 @table("stored, scores, asked, judge", WITH_KEY)
-def test_with_a_key_the_model_of_its_service_is_asked_for_the_rest(
+def test_with_a_key_the_model_of_the_journal_is_asked_for_the_rest(
     small: Project, store: Store, stored: list[Stored], scores: list[int], asked: list[str], judge: str
 ) -> None:
     server = store(stored)
@@ -314,6 +343,7 @@ def test_a_journal_of_several_models_asks_for_the_name_of_one(
 ) -> None:
     server = store([(places[0], JUDGE, BOTH, 5), (places[1], BIG, BOTH, 2)])
     monkeypatch.setenv("GROQ_API_KEY", key)
+    monkeypatch.setenv("GROQ_BASE_URL", server.url if key else "")
     for options in ([], ["--dry-run"], ["--repeats", "2"]):
         problems = assert_refused(small, "dev", *options)
         assert mentions(problems, f"dev_judgements.jsonl {TWO_MODELS}", "--model")
@@ -323,6 +353,55 @@ def test_a_journal_of_several_models_asks_for_the_name_of_one(
         outcome = small.run("dev", "--model", model)
         assert (judge_scores(outcome), outcome.code) == ({"q001": score, "q002": score}, 0)
     assert server.calls == []
+
+
+ASKS_NOTHING = {
+    "methods without a judge": "answers bot.json --method exact",
+    "blank answers": "answers blank.json --method llm_judge",
+    "bm25": "generate dev --pipeline bm25 --overwrite",
+    "a system that is not judged": "dev --systems simple",
+    "no judged system": "dev --judge",
+    "blank answers of a split": "dev --systems blank",
+    "a class without a judge": "test --submissions a --judge",
+    "a dry run": "answers bot.json --method exact --dry-run",
+}
+ENVIRONMENTS = {
+    "a server, a key": {"GROQ_API_KEY": "any", "GROQ_BASE_URL": "http://127.0.0.1:9/v1"},
+    "a server, no key": {"GROQ_BASE_URL": "http://127.0.0.1:9/v1"},
+    "no address": {"GROQ_API_KEY": "any", "GROQ_BASE_URL": "ftp://"},
+    "no key": {"GROQ_API_KEY": "\u00e4"},
+}
+
+
+@table("command", ASKS_NOTHING)
+@table("environment", ENVIRONMENTS)
+def test_nothing_is_needed_where_nothing_is_asked(
+    small: Project, command: str, environment: dict[str, str]
+) -> None:
+    """README sets the server for the session; and each journal has replies by two models."""
+    small.write("bot.json", [{"input": "Who?", "gold": "Ann", "prediction": "Bee"}])
+    small.write("blank.json", [{"input": "Who?", "gold": "Ann", "prediction": " "}])
+    small.predictions("simple", {"q001": {"answer": "New."}})
+    small.predictions("blank", {"q001": {"answer": " "}})
+    small.write("a/test_final_output.json", {"q001": {"answer": "New."}})
+    small.write(QUESTIONS_FILE.replace("dev", "test"), small.files()[QUESTIONS_FILE])  # never judged before
+    lines = [{"key": model, "reply": "{}", "model": model, "endpoint": A} for model in (JUDGE, BIG)]
+    for journal in ("dev", "bot_answers", "blank_answers", "dev_generate"):
+        small.write(f"{journal}_judgements.jsonl", json_lines(*lines))
+    outcome = small.run(*command.split(), **environment)
+    assert (outcome.code, [line for line in outcome.err if "model" in line]) == (0, [])
+
+
+def test_a_judge_function_needs_no_model(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROQ_API_KEY", "any")
+    monkeypatch.setenv("GROQ_BASE_URL", "http://127.0.0.1:9/v1")
+
+    def always(item: evaluation.Item) -> float:
+        return 1.0
+
+    results = evaluation.grade_answers([{"question": "Who?", "gold": "Ann", "answer": "Bee"}], judge=always)
+    assert results["answers"]["measures"]["llm_judge"]["mean"] == 1
+    assert results["answers"]["setup"]["judge_model"] == results["answers"]["judge_model"] == "always"
 
 
 OTHERS = {  # a command, its journal and a reply
@@ -378,10 +457,14 @@ def test_replies_of_another_service_do_not_count_and_are_named(small: Project, o
     server = open_server(score_reply(2))
     lines = small.files()["dev_judgements.jsonl"].decode()
     small.write("dev_judgements.jsonl", lines.replace("127.0.0.1", "judge.example"))
+    elsewhere = f"{server.url}/v1".replace("127.0.0.1", "judge.example")
+    text = f"that do not count, as they are by another service: 2 (see GROQ_BASE_URL: {elsewhere})"
+    outcome = small.run(*MODEL, GROQ_API_KEY="")
+    assert ("llm_judge" in outcome.results["strong"], mentions(outcome.err, text)) == (False, True)
     for note in (True, False):  # the second time both are in the journal
         outcome = small.run(*MODEL)
         assert (judge_scores(outcome), len(server.calls)) == ({"q001": 2, "q002": 2}, 2)
-        assert mentions(outcome.err, "that do not count, as they are by another service: 2") == note
+        assert mentions(outcome.err, text) == note
 
 
 def test_a_model_is_found_that_the_server_calls_otherwise(small: Project, open_server: Open) -> None:

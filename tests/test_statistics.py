@@ -320,6 +320,11 @@ def test_krippendorff_alpha(ratings: list[list[Any]], level: str, alpha: float |
     assert evaluation.krippendorff_alpha(ratings, level) == pytest.approx(alpha, abs=5e-4)
 
 
+def test_nan_is_no_rating() -> None:
+    with pytest.raises(ValueError, match="NaN is no value"):
+        evaluation.krippendorff_alpha([[1, math.nan], [1, 2]])
+
+
 @pytest.mark.parametrize("row", reference_numbers("krippendorff_alpha"))
 def test_alpha_equals_that_of_the_krippendorff_package(row: Row) -> None:
     for level in ("nominal", "ordinal", "interval"):

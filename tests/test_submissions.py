@@ -103,7 +103,10 @@ def test_every_predictions_file_is_a_system(course: Project) -> None:
     for outcome, expected in ((all_systems, all_names), (chosen, ["simple", "B", "v1.2"])):
         printed = re.findall(r"^Evaluating: dev_(.+)_output\.json$", outcome.out, re.MULTILINE)
         assert (printed, list(outcome.results)) == (expected, expected)
-        assert (outcome.err, outcome.code) == ([], 0)
+        assert outcome.code == 0
+    names = "files that are not read because of their names: 2, e.g. Dev_own_output.json"
+    assert all_systems.err == [f"warning: {names}; rename or remove them", "1 warning"]
+    assert chosen.err == []  # They are left out.
 
 
 @pytest.fixture
@@ -266,16 +269,16 @@ def test_a_journal_in_a_submission_is_not_read(course: Project, serve: Serve) ->
 @posix_only
 def test_fifos_and_links_out_of_a_submission_are_not_read(three: Project, serve: Serve) -> None:
     serve(judge_by_reference)
-    three.submission("in/bad", other=CORRECT)
+    three.submission("in/bad", final=CORRECT)
     for name in (JOURNAL, "dev_fifo_output.json"):
         os.mkfifo(three.folder / "in" / "bad" / name)
     (three.folder / A_FILE).symlink_to("../ann/dev_strong_output.json")
     outcome = three.run(*THREE)
-    assert f"{A_FILE}: a link out of the submission's folder" in outcome.err
-    assert "in/bad/dev_fifo_output.json: cannot be read: not a file" in outcome.err
-    assert list(three.read(f"dev_graded/bad/{RESULTS}")) == ["other"]
+    assert f"missing: {A_FILE}: a link out of the submission's folder" in outcome.err
+    assert "missing: in/bad/dev_fifo_output.json: cannot be read: not a file" in outcome.err
+    assert list(three.read(f"dev_graded/bad/{RESULTS}")) == ["final"]
     rows = leaderboard(three, "submission", "status", "system", "answer")
-    assert ("bad", "graded", "other", "5.0") in rows
+    assert ("bad", "graded", "final", "5.0") in rows
     assert outcome.code == 3
 
 
@@ -323,9 +326,11 @@ TOP = """\
 
 | What | Where |
 | --- | --- |
+| Gold and files: 1 | NLP Project Data/dev\\_final\\_jsonl.txt: \
+gold documents that are not in the corpus: 5, e.g. d1 |
 | Not graded: 2 | =1+2: dev\\_bad\\_output.json:3: JSON is cut off; \
 no\\_one: cannot be read: No such file or directory |
-| Equal predictions: 2 | =1+2: ann/own; ann/own: =1+2/own |
+| Equal predictions: 2 | =1+2: ann/own; ann/own: =1+2/final |
 | The best of several systems counts: 1 | ann: strong, own |
 
 ## Leaderboard
@@ -335,29 +340,25 @@ no\\_one: cannot be read: No such file or directory |
 IN_MARKDOWN = """\
 | Rank | Submission | System | Combined | Answer | Evidence | F1 | Recall@1 % | Recall@5 % |...| Previous | Reason |
 | --- |...| --- |
-| 1 | ann | strong | 1.000 [0.429, 1.000] | 5.00 | 1.000 | 1.000 | 100.0 | 100.0 |...|  | Equal predictions: =1+2/own; The best of several systems counts: strong, own |
-| n/a | =1+2 | own | 0.500 [0.360, 0.640] | 5.00 | not submitted |...; no citations, which counts 0 where there is gold evidence |
+| 1 | ann | strong | 1.000 [0.429, 1.000] | 5.00 | 1.000 | 1.000 | 100.0 | 100.0 |...|  | Equal predictions: =1+2/final; The best of several systems counts: strong, own |
+| n/a | =1+2 | final | 0.500 [0.360, 0.640] | 5.00 | not submitted |...; no citations, which counts 0 where there is gold evidence |
 | n/a | no\\_one |  | n/a | n/a | n/a | n/a |...|  | Not graded: cannot be read: No such file or directory |
 """  # noqa: E501
 BELOW = """
 - Ranked by: Combined
 - 95 % intervals in brackets, by 5 gold documents.
 - ORIGIN
-
-## Data warnings
-
-- NLP Project Data/dev\\_final\\_jsonl.txt: gold documents that are not in the corpus: 5, e.g. d1
 """
 
 WITH_PROBLEM = (
     "Not graded: dev_bad_output.json:3: JSON is cut off; Equal predictions: ann/own; "
     "no citations, which counts 0 where there is gold evidence"
 )
-BEST_OF_TWO = "Equal predictions: =1+2/own; The best of several systems counts: strong, own"
+BEST_OF_TWO = "Equal predictions: =1+2/final; The best of several systems counts: strong, own"
 MISSING = "Not graded: cannot be read: No such file or directory"
 POINTS = [
     "submission,points,previous,previous_date,rank,system,judge,status,reason,missing,flagged,decisions,warnings,page",
-    f'\'=1+2,50.0,,,,own,{JUDGE},graded,"{WITH_PROBLEM}",0,0,0,0,dev_graded/=1+2/dev_evaluation.html',
+    f'\'=1+2,50.0,,,,final,{JUDGE},graded,"{WITH_PROBLEM}",0,0,0,0,dev_graded/=1+2/dev_evaluation.html',
     f'ann,100.0,,,1,strong,{JUDGE},graded,"{BEST_OF_TWO}",0,0,0,0,dev_graded/ann/dev_evaluation.html',
     f"no_one,,,,,,{JUDGE},not graded,{MISSING},0,0,0,0,dev_graded/no_one/dev_evaluation.html",
 ]
@@ -373,7 +374,7 @@ def test_leaderboard_files_of_judged_submissions(project: Project, serve: Serve)
     project.questions(*(question(f"d{number}") for number in range(1, 6)))  # the fewest that have intervals
     answers = answers_only(1, 2, 3, 4, 5)
     project.submission("ann", strong=correct(1, 2, 3, 4, 5), own=answers)
-    project.submission("=1+2", own=answers, bad='{"q001": {},\n\n"q002":')
+    project.submission("=1+2", final=answers, bad='{"q001": {},\n\n"q002":')
     serve(judge_by_reference)
     outcome = project.run("dev", "--submissions", "=1+2", "no_one", "ann", "--report", "html")
     assert outcome.out.endswith("\n2 of 3 submissions graded; not graded: no_one\n")
@@ -448,7 +449,8 @@ def test_names_on_the_command_line_are_compared_in_composed_letters(course: Proj
     for name in (composed, apart):
         for options in (["--judge", name], ["--systems", name], ["--fail-under", f"{name}:recall@1=5"]):
             outcome = course.run("dev", "--submissions", "in/one", *options, "--overrides", "none")
-            assert outcome.code == 0, (outcome.err, options)
+            is_promised = "--judge" in options  # and there is no key
+            assert outcome.code == (3 if is_promised else 0), (outcome.err, options)
     assert set(course.read(f"dev_graded/one/{RESULTS}")) == {composed, "b"}
 
 
@@ -473,6 +475,8 @@ def test_ids_of_documents_are_compared_in_composed_letters(project: Project) -> 
         "composed letters": pytest.param(["e\u0301", "\u00e9"], marks=posix_only),
         "an escape": pytest.param([r"ann\u200b", "ann\u200b"], marks=posix_only),
         "a dot": pytest.param(["team", "team."], marks=posix_only),
+        "a blank that nobody sees": pytest.param(["team", "team\u00a0"], marks=posix_only),
+        "the apostrophe of a spreadsheet": pytest.param(["=team", "'=team"], marks=posix_only),
         "another parent": ["a/t", "b/t"],
     },
 )
@@ -492,7 +496,7 @@ def test_systems_with_equal_names_are_a_problem(course: Project) -> None:
     course.submission("in/bob", **{"rag\u202e": CORRECT})
     outcome = course.run("dev", "--submissions", "in/*")
     files = "in/ann/dev_RAG_output.json, in/ann/dev_rag_output.json"
-    problem = f"in/ann: equal names of systems: {files}: rename all but one"
+    problem = f"missing: in/ann: equal names of systems: {files}: rename all but one"
     assert (problem in outcome.err, outcome.code) == (True, 3)
     assert leaderboard(course, "submission", "system")[0] == ("bob", r"rag\u202e")
     for name in ("RAG", "rag"):
@@ -502,18 +506,18 @@ def test_systems_with_equal_names_are_a_problem(course: Project) -> None:
 
 
 def test_a_row_of_a_person_matches_exactly_one_name(course: Project, serve: Serve) -> None:
-    """By its exact name, otherwise the only one that is equal but for what nobody sees."""
+    """The only one that is equal but for what nobody sees."""
     serve(judge_by_reference)
-    for folder in ("alice", "alice\u00a0", "Chloe\u0301", "Bob"):
+    for folder in ("alice\u00a0", "Chloe\u0301", "Bob"):
         course.submission(f"in/{folder}", strong=CORRECT)
-    rows = {"alice": 2, "alice\u00a0": 3, "Chlo\u00e9": 4, "bob": 1}
+    rows = {"alice": 3, "Chlo\u00e9": 4, "bob": 1}
     lines = [f"{name},q001,{score},Appeal." for name, score in rows.items()]
     decisions = "\n".join(["submission,question_id,score,reason", *lines])
     course.write("dev_overrides.csv", add_answer_ids(course, decisions))
     outcome = course.run("dev", "--submissions", "in/*")
     means = {row[0]: row[1] for row in leaderboard(course, "submission", "answer")}
-    assert means == {"alice": "3.5", "alice\u00a0": "4.0", "Chlo\u00e9": "4.5", "Bob": "5.0"}
-    assert mentions(outcome.err, "dev_overrides.csv:5: q001 bob: no such system or submission")
+    assert means == {"alice\u00a0": "4.0", "Chlo\u00e9": "4.5", "Bob": "5.0"}
+    assert mentions(outcome.err, "dev_overrides.csv:4: q001 bob: no such system or submission")
 
 
 @table(
@@ -532,16 +536,94 @@ def test_which_folders_are_read(course: Project, patterns: list[str], expected: 
     assert (leaderboard(course, "submission"), outcome.code) == ([(name,) for name in expected], code)
 
 
-def test_what_a_computer_adds_is_ignored_and_every_other_argument_has_a_row(three: Project) -> None:
-    for file in ("in/team.zip", "in/.DS_Store", "in/__MACOSX/ann/x", "in/ann/.DS_Store"):
-        three.write(file, "")
+def attention(project: Project) -> list[str]:
+    """Return the lines of the first box of the leaderboard."""
+    page = (project.folder / MARKDOWN).read_text("utf-8").replace("\\", "")
+    rows = page.partition("## Needs attention\n\n")[2].partition("\n\n")[0].splitlines()[2:]
+    return [row.strip("| ").replace(" | ", ": ") for row in rows]
+
+
+@table(
+    "file, line, code",
+    {
+        "a zip": ("in/bob.zip", "in/bob.zip: unpack it", 3),
+        "a text": ("in/readme.txt", "in/readme.txt: no folder, and not read", 0),
+        "what a computer adds": ("in/.DS_Store", "", 0),
+        "in a submission": ("in/ann/.DS_Store", "", 0),
+        "a folder that a computer adds": ("in/__MACOSX/ann/x", "", 0),
+    },
+)
+def test_a_file_is_no_submission(three: Project, file: str, line: str, code: int) -> None:
+    three.write(file, "")
+    for _ in range(2):
+        outcome = three.run(*THREE)
+        box = [f"Gold and files: 1: {line}"] if line else []
+        assert [row for row in attention(three) if row.startswith("Gold and files")] == box
+        assert (outcome.out.endswith("\n3 of 3 submissions graded\n"), outcome.code) == (True, code)
+        assert not line or mentions(outcome.err, f"{'missing' if code else 'warning'}: {line}")
+    (three.folder / file).unlink()
+    assert three.run(*THREE).code == 0
+
+
+UNREAD = "files that are not read because of their names"
+
+
+@table(
+    "file, is_named",
+    {
+        "as a browser saves it": ("dev_final_output (1).json", True),
+        "as a mail program saves it": ("dev_final_output-1.json", True),
+        "a hidden suffix": ("dev_final_output.json.txt", True),
+        "a letter more": ("dev_final_outputs.json", True),
+        "another case": ("DEV_Final_Output.json", True),
+        "in a further folder": ("new/dev_final_output.json", True),
+        "a zip": ("work.zip", True),
+        "another split": ("test_final_output (1).json", False),
+        "other data": ("dev_notes.json", False),
+        "two folders down": ("a/b/dev_final_output.json", False),
+    },
+)
+def test_what_looks_like_predictions_and_is_not_read(three: Project, file: str, is_named: bool) -> None:
+    three.write(f"in/ann/{file}", CORRECT)
     outcome = three.run(*THREE)
-    assert leaderboard(three, "submission", "status", "reason")[-1] == (
-        *("team.zip", "not graded"),
-        "Not graded: cannot be read: Not a directory",
-    )
-    assert outcome.out.endswith("\n3 of 4 submissions graded; not graded: team.zip\n")
-    assert outcome.code == 3
+    line = f"ann: {UNREAD}: 1, e.g. {file}; rename or remove them"
+    assert mentions(attention(three), f"Odd predictions: 1: {line}") == is_named
+    assert leaderboard(three, "submission", "status")[0] == ("ann", "graded")
+    assert outcome.code == (3 if is_named else 0)
+    outcome = three.run("check", *THREE)
+    assert (mentions(outcome.err, f"missing: in/{line}"), outcome.code) == (is_named, 3 if is_named else 0)
+    outcome = three.run(*THREE, "--systems", "strong", "simple", "empty")  # which leave it out
+    assert mentions(outcome.err, UNREAD) == (file == "work.zip")
+
+
+def test_what_looks_like_predictions_here_is_a_warning(course: Project) -> None:
+    course.predictions("strong", CORRECT)
+    course.write("dev_strong_output (1).json", CORRECT)
+    course.write("old/dev_strong_output.json", CORRECT)
+    outcome = course.run("dev", "--judge")
+    line = f"warning: {UNREAD}: 1, e.g. dev_strong_output (1).json; rename or remove them"
+    assert (outcome.err, outcome.code) == ([line, "1 warning"], 0)
+
+
+@table(
+    "systems, status, answer",
+    {
+        "final": ({"final": "{", "bm25": CORRECT}, "not graded", ""),
+        "one of two without final": ({"own": "{", "bm25": CORRECT}, "not graded", ""),
+        "another than final": ({"final": HALF_CORRECT, "bm25": "{"}, "graded", "3.0"),
+    },
+)
+def test_no_points_while_what_counts_cannot_be_read(
+    three: Project, serve: Serve, systems: dict[str, Any], status: str, answer: str
+) -> None:
+    serve(judge_by_reference)
+    three.submission("in/zoe", **systems)
+    outcome = three.run(*THREE, "--report", "html")
+    assert ("zoe", status, answer) in leaderboard(three, "submission", "status", "answer")
+    page = (three.folder / "dev_graded/zoe/dev_evaluation.html").read_text("utf-8")
+    assert ("Your grade: not final: not graded" in page) == (status == "not graded")
+    assert ("not graded: dev_" in page, outcome.code) == (True, 3)
+    assert outcome.out.endswith("not graded: zoe\n") == (status == "not graded")
 
 
 @posix_only
@@ -569,7 +651,7 @@ def test_equal_predictions_are_one_warning(three: Project) -> None:
         assert equal == ["warning: equal predictions: ann/strong, dan/own"]
 
 
-CUT_OFF = {"strong": '{"q001": {},\n\n"q002": {"ans', "other": CORRECT}
+CUT_OFF = {"strong": '{"q001": {},\n\n"q002": {"ans', "final": CORRECT}
 
 
 @table(
@@ -594,7 +676,7 @@ def test_others_are_graded(three: Project, serve: Serve, systems: dict[str, Any]
     outcome = three.run(*THREE, "in/bad")
     rows = {row[0]: row[1:] for row in leaderboard(three, "submission", "system", "status", "reason")}
     system, status, text = rows["bad"]
-    assert (system, status) == (("other", "graded") if "other" in (systems or {}) else ("", "not graded"))
+    assert (system, status) == (("final", "graded") if "final" in (systems or {}) else ("", "not graded"))
     assert text.startswith(f"Not graded: {reason}")
     assert str(three.folder) not in text
     assert [rows[name][1] for name in ("ann", "bob", "cem")] == ["graded"] * 3
@@ -618,7 +700,7 @@ def test_a_submission_has_at_most_ten_systems(course: Project) -> None:
     outcome = course.run("dev", "--submissions", "in/*")
     reason = "15 systems, more than 10: choose with --systems"
     assert leaderboard(course, "submission", "reason") == [("bob", ""), ("ann", f"Not graded: {reason}")]
-    assert (outcome.code, f"in/ann: {reason}" in outcome.err) == (3, True)
+    assert (outcome.code, f"missing: in/ann: {reason}" in outcome.err) == (3, True)
     course.run("dev", "--submissions", "in/ann", "in/bob", "--systems", *names)
     assert list(course.read(f"dev_graded/ann/{RESULTS}")) == names
 
@@ -652,8 +734,9 @@ def test_no_submission_can_be_graded(course: Project) -> None:
 def test_a_problem_with_the_gold_files_stops_everything(three: Project) -> None:
     three.write("corpus/d2.json", {"doc_id": "d2"})
     three.write(A_FILE, "{")
-    problem = "corpus/d2.json: Object missing required field sentences"
-    assert assert_refused(three, *THREE) == [problem, f"{A_FILE}:1: JSON is cut off"]
+    """Of the class's own files only: those of a submission stop nobody."""
+    problem = "corpus/d2.json: sentences is missing or blank"
+    assert assert_refused(three, *THREE) == [problem]
 
 
 def test_results_that_cannot_be_written(three: Project) -> None:

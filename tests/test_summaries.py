@@ -112,7 +112,7 @@ def test_the_console_and_the_results(project: Project, serve: Serve) -> None:
     outcome = project.run("summaries", "--output-dir", "out/of/here")
     assert outcome.code == 3
     assert f"\nSUMMARY EVALUATION RESULTS\n{'=' * 60}\n\n{MEANS_TABLE}" in outcome.out
-    assert mentions(outcome.err, "warning: offline 5", "judgements missing", "1", "s-Tar", NO_GOLD)
+    assert mentions(outcome.err, "missing: offline 5", "judgements missing", "1", "s-Tar", NO_GOLD)
     [path] = result_files(project, folder="out/of/here")
     assert re.search(r"offline_5_llm_judge_scores_\d{8}_\d{6}\.json$", path)
     assert mentions(outcome.out.splitlines(), "saved to", path)
@@ -137,8 +137,6 @@ def test_a_picture_needs_a_package(project: Project, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     problems = assert_refused(project, "summaries", "--plot", "a.json")
     assert mentions(problems, "error: --plot needs the package matplotlib: run ", "pip install matplotlib")
-    problems = assert_refused(project, "summaries", "--plot", "a.json", "--dry-run")
-    assert problems == ["error: --plot and --web-metrics ask no model: leave out --dry-run"]
 
 
 def test_no_results_file_is_overwritten(project: Project, serve: Serve) -> None:
@@ -178,12 +176,12 @@ def test_the_problems_of_all_files_are_listed_at_once(project: Project) -> None:
     project.write(CORPUS, '[{"query": "Q?",\n"merged": [{"id": "", "content": "5", "score": "high"}]}]')
     assert sorted(assert_refused(project, "summaries")) == [
         f"{CORPUS}: [0]: merged[0]: id: must not be blank",
-        f"{GOLD}:1: Object missing required field response2",
+        f"{GOLD}:1: response2 is missing or blank",
         f"{GOLD}:3: Expected object, got array",
         f"{GOLD}:4: JSON is cut off",
         f"{MERGED}:1: no rows: expected a list of rows, one object per line",
         f"{OFFLINE}: [0]: query: must not be blank",
-        f"{OFFLINE}: [1]: summary[0]: Object missing required field claim",
+        f"{OFFLINE}: [1]: summary[0]: claim is missing or blank",
     ]
     (project.folder / GOLD).unlink()  # which is needed
     assert f"{GOLD}: file not found" in assert_refused(project, "summaries")
@@ -220,7 +218,7 @@ def test_web_documents_and_data_warnings(project: Project, serve: Serve) -> None
         web_document("https://c.org", "one\n two\t three", score=0.5),
         web_document("http://b.org", None),
     ]
-    project.write(MERGED, [summary(), summary(), summary("Gas")])
+    project.write(MERGED, [summary(), summary("Gas")])
     project.write(GOLD, json_lines(gold(), gold(id="g-2"), gold("Gas")))
     project.write(CORPUS, [corpus_query("Oil", *documents)])
     server = serve(scored(1))
@@ -231,7 +229,7 @@ def test_web_documents_and_data_warnings(project: Project, serve: Serve) -> None
     assert "total" not in json.dumps(server.calls[0].body).lower()  # it is computed
     warnings = [line for line in lines if line.startswith(f"warning: {MERGED}")]
     assert len(warnings) == 2
-    assert mentions(warnings, "several gold summaries, the first counts: 2", "Oil: good or bad?")
+    assert mentions(warnings, "several gold summaries, the first counts: 1", "Oil: good or bad?")
     assert mentions(warnings, "without web documents", "Gas: good or bad?")
 
 
@@ -265,17 +263,33 @@ def test_refused_replies_are_asked_for_again(project: Project, serve: Serve) -> 
         assert complaints[topic].startswith(f"That was not a usable reply: {complaint}")
 
 
+def test_an_id_or_a_query_twice_is_a_problem(project: Project) -> None:
+    """A misspelt field of a gold summary is a warning."""
+    write_debates(project, "Oil")
+    project.write(OFFLINE, [summary(), summary(id="other"), summary("Gas", id="other")])
+    problems = [f"{OFFLINE}: {name}: it occurs more than once" for name in ("oil: good or bad?", "other")]
+    assert sorted(assert_refused(project, "summaries")) == problems
+    project.write(OFFLINE, [summary()])
+    project.write(GOLD, json_lines({**gold(favor_ids=None), "favour_ids": [11]}))
+    warning = f'{GOLD}: rows with the unknown field "favour_ids": 1, e.g. line 1; did you mean "favor_ids"?'
+    assert mentions(project.run("summaries", "--dry-run").err, warning)
+
+
 def test_summaries_that_were_not_generated_are_left_out(project: Project, serve: Serve) -> None:
     """Where none was generated, the means are null."""
     attempts, start = "All 10 generation attempts failed", "Error generating summary: timeout"
     parsed = "Failed:\nJSON parse errors 5+ times (prompt too long)."
     judged = {"merged": [start, "All 9 generation attempts failed"], "offline": [f"x {start}", attempts]}
     left_out = {"merged": [attempts, parsed], "offline": [start]}
-    write_debates(project, "Oil", file=MERGED)
+    write_debates(project, *"0123", file=MERGED)
     for kind, file in (("merged", MERGED), ("offline", OFFLINE)):
         rows = []
-        for text in (*judged[kind], *left_out[kind]):
-            rows.append(summary(id=text, summary=[side("Good.", "Cheap."), side("Bad.", "Smells.", text)]))
+        for number, text in enumerate((*judged[kind], *left_out[kind])):
+            rows.append(
+                summary(
+                    str(number), id=text, summary=[side("Good.", "Cheap."), side("Bad.", "Smells.", text)]
+                )
+            )
         project.write(file, rows)
     serve(scored(1))
     assert project.run("summaries").code == 0
@@ -295,8 +309,8 @@ SELECTED: dict[str, tuple[list[str], list[str] | str]] = {  # options, and what 
     "the first": (["--limit", "2"], ["s-Oil", "s-Gas"]),
     "indices in their order": (["--indices", "3, 1"], ["s-Fat", "s-Gas"]),
     "the first of the indices": (["--indices", "3,1,1,0", "--limit", "2"], ["s-Fat", "s-Gas"]),
-    "an index out of range": (["--indices", "2,4"], ["s-Tar"]),
-    "all out of range": (["--indices", "4,5"], "--indices: no summary is at these positions"),
+    "an index out of range": (["--indices", "2,4"], "--indices: no file has a summary at 4"),
+    "all out of range": (["--indices", "4,5"], "--indices: no file has a summary at 4, 5"),
     "a gap": (["--indices", "0,,2"], "argument --indices: expected whole numbers, such as 0,2,4, got '0,,2'"),
 }
 
@@ -401,6 +415,16 @@ def test_plot(project: Project, has_queries: bool) -> None:
     assert (written["statistics"][NAMES[4]]["ci_95_lower"] is None) is has_queries
     if not has_queries:  # the statistics are not results
         assert project.run("summaries", "--plot", "out/*.json").code == 0
+
+
+def test_plots_are_written_into_the_folder_that_is_named(project: Project) -> None:
+    project.write("a.json", PLOTTED)
+    project.write("old/a.json", PLOTTED)
+    assert project.run("summaries", "--plot", "a.json", "--output-dir", "new").code == 0
+    assert set(project.files()) == {"a.json", "old/a.json", "new/a.png", "new/a_statistics.json"}
+    problem = "new/a_statistics.json would replace new/a_statistics.json, which is read or written as well"
+    command = ("summaries", "--plot", "a.json", "old/a.json", "--output-dir", "new")
+    assert assert_refused(project, *command) == [f"error: {problem}: rename one"]
 
 
 def test_plots_of_totals_alone(project: Project) -> None:

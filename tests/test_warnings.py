@@ -117,10 +117,6 @@ def test_ids_are_shortened_on_pages(project: Project) -> None:
 SWAPPED = answered(answer("d2"), answer("d1"))
 UNKNOWN_TEXT = answered(answer("d1"), answer("d2", question="What is d7?"))
 TWICE = '{"q002": {}, "q001": {}, "q002": {"retrieved_docs": ["d2"]}}'
-SAME_ID = {
-    "questions": [question("d1", question_id="a"), question("d2", question_id="a")],
-    "predictions": {"a": {"retrieved_docs": ["d1"]}},
-}
 DRAFTS = [question("d1", synthetic=True), question("d2", synthetic=True, reviewed=True)]
 THREE: Files = {"questions": [*ASKED, question("d3")], **answered({}, {}, q003=answer("d3"))}
 TWO_LEVELS_MISSING = {"scale": {**dict.fromkeys("135", "x"), "4": " "}}
@@ -138,7 +134,8 @@ def three(questions: list[dict[str, Any]] | None = None, **changes: Any) -> File
     for number in (1, 2, 3):
         row = answer(f"d{number}", answer=f"It is {number}.") | changes
         predictions[f"q00{number}"] = {name: value for name, value in row.items() if value is not ...}
-    return {"questions": questions, "predictions": predictions}
+    corpus = {**CORPUS, "d3.json": document("d3", "It froze.")}
+    return {"questions": questions, "predictions": predictions, "corpus": corpus}
 
 
 def citing(*names: str, **more: Any) -> Files:
@@ -153,22 +150,41 @@ def long(*cited: str, **changes: Any) -> Files:
     return {**answered(row), "corpus": corpus, **changes}
 
 
+def of_sentences(number: int, *cited: str) -> Files:
+    """Return predictions that cite these of the sentences of d1, and the only sentence of d2."""
+    return {**citing(*cited), "corpus": {**CORPUS, "d1.json": document("d1", *"abcdefg"[:number])}}
+
+
 IN_GOLD = {"gold/d1.json": CORPUS["d1.json"], **WITHOUT_D1}
 FOLDER_IN_GOLD = {**asked(doc_id="gold/d1"), **retrieving(["d1"], []), "corpus": IN_GOLD}
 OTHER_IDS = "IDs unlike those of the questions"
 EVIDENCE_FIELD = 'q001; did you mean "evidence_sentences"?'
 DOCS_FIELD = 'q001; did you mean "retrieved_docs"?'
 WARNINGS: dict[str, tuple[Files, str, str, int, str]] = {
-    "question ID twice": (SAME_ID, QUESTIONS, "question IDs", 1, "a"),
-    "question ID equal to another by position": (
-        {**asked(question_id="q002"), "predictions": {"q002": {}}},
-        *(QUESTIONS, "question IDs", 1, "q002"),
+    "a misspelt field of a question": (
+        asked(reviewd=True),
+        *(QUESTIONS, 'unknown field "reviewd"', 1, 'line 1; did you mean "reviewed"?'),
+    ),
+    "an ID twice in a ranking": (
+        retrieving(["d1", "d1"], ["d2"]),
+        *(STRONG, "rankings with an ID twice", 1, "q001"),
+    ),
+    "a blank behind an ID": (
+        retrieving(["d1 "], ["d2"]),
+        *(STRONG, NOT_RETRIEVED, 1, f"d1  for d1; {AS_IN_CORPUS}"),
     ),
     "drafted by a model": ({"questions": DRAFTS}, QUESTIONS, "a model drafted", 1, "q001"),
     "incomplete rubric": (asked(rubric=TWO_LEVELS_MISSING), QUESTIONS, "lack a level", 1, "q001 lacks 2, 4"),
     "empty rubric": (asked(rubric={}), QUESTIONS, "lack a level", 1, "q001 lacks 1, 2, 3, 4, 5"),
     "no documents": ({"corpus": {}}, QUESTIONS, "not in the corpus", 2, "d1"),
     "few documents": ({**THREE, "corpus": WITHOUT_D1}, QUESTIONS, "not in the corpus", 2, "d1"),
+    "half of the documents": ({"corpus": WITHOUT_D1}, QUESTIONS, "not in the corpus", 1, "d1"),
+    "gold sentences of a missing document": (
+        {**asked(evidence_sentences=["S9"]), "corpus": WITHOUT_D1},
+        *(QUESTIONS, "not in the corpus", 1, "d1"),
+    ),
+    "half of the sentences cited": (of_sentences(5, "S1", "S2"), STRONG, "cite half or more", 2, "q001"),
+    "all of the sentences cited": (of_sentences(3, "S1", "S2", "S3"), STRONG, "cite half", 2, "q001"),
     "unknown gold sentences": (
         asked(evidence_sentences=["S9", "S1", "S10"]),
         *(QUESTIONS, "gold sentences", 1, "q001: S10, S9 in d1"),
@@ -253,10 +269,10 @@ def test_warning_on_stderr_and_in_the_results(
     "files",
     {
         "nothing is wrong": {},
-        "half of the documents missing": {"corpus": WITHOUT_D1},
+        "less than half of the sentences cited": of_sentences(6, "S1", "S2"),
+        "only gold sentences cited": of_sentences(2, "S1"),
         "text that begins with a bracket": {"corpus": {"d1.txt": "[1] It rained.", **WITHOUT_D1}},
-        "gold sentences of a missing document": {**asked(evidence_sentences=["S9"]), "corpus": WITHOUT_D1},
-        "no gold sentences": asked(evidence_sentences=[]),
+        "no gold sentences": {**asked(evidence_sentences=[]), **citing()},
         "blank answer": answered(answer("d1", answer=" ")),
         "no question text": answered(answer("d1", question="")),
         "question text in another case and spacing": answered(answer("d1", question="  WHAT is\n\td1? ")),
