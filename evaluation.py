@@ -467,7 +467,7 @@ class WarningRecord(NamedTuple):
     advice: str = ""
     file: str = ""  # or system
     severity: Severity = "warning"
-    is_misread: bool = False  # whether it is in the box of a class
+    is_in_box: bool = False  # of the leaderboard: it needs attention
 
     def describe(self) -> str:
         text = f"{self.file}: {self.kind}" if self.file else self.kind
@@ -532,6 +532,10 @@ class Rubric(Record, forbid_unknown_fields=True):
     description: str = ""
     scale: dict[str, str] = {}
 
+    def __post_init__(self) -> None:
+        if not set(self.scale) <= set(RUBRIC_LEVELS):
+            raise ValueError('scale: expected texts for levels "1" to "5", of which some may be missing')
+
     @property
     def level_texts(self) -> tuple[str, ...]:
         return tuple(self.scale.get(level, "") for level in RUBRIC_LEVELS)
@@ -554,12 +558,11 @@ class OwnCriterion(Rubric, kw_only=True):
     description: NonBlank
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.name = self.name.strip()
         if not re.fullmatch(r"\w[\w .-]*", self.name) or len(self.name) > MAX_CRITERION_CHARS:
             rule = f"at most {MAX_CRITERION_CHARS} letters, digits, spaces, and . _ -"
             raise ValueError(f"name: expected {rule}, got {cut_text(self.name)!r}")
-        if not set(self.scale) <= set(RUBRIC_LEVELS):
-            raise ValueError('scale: expected texts for levels "1" to "5", of which some may be missing')
 
 
 FACETS = ("question_type", "edge_case_type", "source_dataset", "source")  # in the order of CSVs and pages
@@ -1117,13 +1120,18 @@ def parse_value(kind: type[T], file: FileData, problems: Problems) -> T | None:
         return None
 
 
-def parse_rows(kind: type[T], file: FileData, problems: Problems) -> dict[int, T]:
-    """Decode the rows of a file to records by position from 1."""
+def parse_rows(
+    kind: type[T], file: FileData, problems: Problems, raw_rows: list[JsonRow] | None = None
+) -> dict[int, T]:
+    """Decode the rows of a file to records by position from 1; `raw_rows` gets those of a small file."""
     if file.data and len(file.data) >= MAX_TYPED_BYTES:
         with suppress(*JSON_ERRORS):
             return dict(enumerate(msgspec.json.Decoder(kind).decode_lines(file.data), start=1))
     records = {}
-    for position, row in enumerate(list_rows(file, problems), start=1):
+    rows = list_rows(file, problems)
+    if raw_rows is not None:
+        raw_rows += rows
+    for position, row in enumerate(rows, start=1):
         record = parse_row(kind, row, problems)
         if record is not None:
             records[position] = record
@@ -1464,14 +1472,19 @@ def is_inside(folder: str | Path, path: str | Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
-def read_document(doc_id: str, problems: Problems, root: str = "") -> tuple[Document, str]:
-    """Return (document, its SHA-256); what is outside the corpus is never opened."""
+def find_document_path(doc_id: str, root: str) -> str:
+    """Return where a document is, "" if it is nowhere or outside the corpus: then it is never opened."""
     corpus = os.path.join(root, CORPUS_DIR)
     forms = dict.fromkeys([doc_id, unicodedata.normalize("NFD", doc_id)])
     paths = [f"{corpus}/{name}{suffix}" for suffix, name in itertools.product(DOCUMENT_SUFFIXES, forms)]
     path = next(filter(os.path.lexists, paths), "")
-    is_ours = path and is_inside(corpus, path)
-    return read_document_file(path, problems) if is_ours else (Document("missing"), "")
+    return path if path and is_inside(corpus, path) else ""
+
+
+def read_document(doc_id: str, problems: Problems, root: str = "") -> tuple[Document, str]:
+    """Return (document, its SHA-256)."""
+    path = find_document_path(doc_id, root)
+    return read_document_file(path, problems) if path else (Document("missing"), "")
 
 
 def read_document_file(path: str, problems: Problems) -> tuple[Document, str]:
@@ -2277,7 +2290,7 @@ class Mean(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """Whether no judge was to score it, or has."""
+        """False if a judge was to score it and has not."""
         return self.state is not State.NOT_JUDGED
 
 
@@ -2398,7 +2411,7 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
             reason = f"not submitted by {', '.join(lacking)}" if lacking else ""
             pairs.append(Pair(system, other, measure, items, named[system], named[other], obstacle, reason))
         compared = test_pairs(pairs, is_one_sided=False)
-        differences += [pair for pair in compared if pair.n or pair.state is not State.TOO_FEW]
+        differences += [row for row in compared if row.n or row.state is not State.TOO_FEW]
     return differences
 
 
@@ -2433,7 +2446,7 @@ def test_pairs(pairs: Sequence[Pair], *, is_one_sided: bool) -> list[Difference]
 
 
 def list_differences(differences: Iterable[Difference], system: str) -> list[Block]:
-    """Return a system's differences for its results, as seen from the system."""
+    """Return a system's differences for its results, seen from it."""
     blocks = []
     for difference in differences:
         if difference.difference is not None and system in (difference.system, difference.other):
@@ -3246,7 +3259,7 @@ class Assignment(NamedTuple):
     list_requests: Callable[[], Iterable[Request]]  # builds them each time: many are large
     options: JudgeOptions
     is_needed: bool = False  # whether nothing can be written without a model
-    is_promised: bool = False  # whether a judge was asked for by name, so that nothing judged is incomplete
+    is_promised: bool = False  # whether an option names a judge: then no judgement is exit code 3
     activity: str = "judging"
     noun: str = "judgements"  # the replies
 
@@ -3261,7 +3274,7 @@ class Session(msgspec.Struct, frozen=True):
     price: Price | None = None
     n_replies: int = 0  # usable ones, new or stored
     reply_models: Mapping[str, int] = {}  # that gave these replies, as the service says
-    left_out: Mapping[str, Sequence[str]] = {}  # of results: parameters that the service did not take
+    left_out: Mapping[str, Sequence[str]] = {}  # for results: refused parameters
     shortened: Sequence[str] = ()  # answers whose prompts the service seems to have cut
     use: str = ""  # what the calls have taken
     # Why not everything is answered: at most one of the three.
@@ -3312,6 +3325,9 @@ def ask_requests(assignment: Assignment, console: Console, resources: ExitStack)
         return {}, Session(options.judge_model or DEFAULT_JUDGE_MODEL if options.asks_service else "")
     service = open_service(options, console, resources) if options.asks_service else None
     journal = open_journal(options, console, resources)
+    if not (service or journal.replies):  # Requests, which take long to build, could not be answered.
+        find_endpoint()  # refuses a wrong address
+        return {}, build_unjudged_session(assignment, "", console)
     model, calls, todo = plan_calls(assignment, journal)
     if journal.models and not options.judge_model and model != DEFAULT_JUDGE_MODEL:
         console.note(f"The {assignment.noun} are by {model}: the journal's replies are by it.")
@@ -4129,7 +4145,7 @@ class Journal(msgspec.Struct):
     differing: list[str] = []  # requests with several usable replies whose scores differ
     models: set[str] = set()  # that were asked for these replies
     accepted: Sequence[str] = ()  # addresses whose replies count: another service may have another model
-    elsewhere: Sequence[str] = ()  # the addresses of others of the model
+    elsewhere: Sequence[str] = ()  # addresses of this model's other replies
     n_unreadable: int = 0  # lines
     n_torn: int = 0  # bytes of a last line that is cut off
     is_ended: bool = True  # whether the last line is
@@ -4341,7 +4357,6 @@ def build_means_part(
     n_names: int = 1,
     widest: Measure | None = None,  # if there is one, the others have no intervals and charts
 ) -> Part:
-    """Return a table of the measures that have means; `headings` are of the names."""
     columns = []
     for measure in measures:
         column = [means.get(measure.name, NO_MEAN) for _, means in rows]
@@ -4820,7 +4835,7 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> list[OutputF
 
 
 def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
-    """Raise UsageError if a path is that of an input or another output, whatever its case."""
+    """Raise UsageError if a path is that of an input or another output, or lies below a file."""
     taken = {os.path.realpath(path).casefold(): path for path in inputs}
     for path in outputs:
         folded = os.path.realpath(path).casefold()
@@ -4828,6 +4843,9 @@ def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
             other = taken[folded]
             raise UsageError(f"{path} would replace {other}, which is read or written as well: rename one")
         taken[folded] = path
+        above = next(part for part in Path(path).absolute().parents if os.path.lexists(part))
+        if not above.is_dir():
+            raise UsageError(f"{path} cannot be written: {above} is no folder")
 
 
 def print_saved(files: Sequence[OutputFile], title: str, console: Console) -> None:
@@ -4879,7 +4897,7 @@ class Study(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     judged_titles: Collection[str] = ()
     decisions: Mapping[DecisionKey, Decision] = {}
     failures_count: bool = True  # whether a missing judgement counts 0, or has no score
-    # Returns the states of the measures that a system's answers and criteria tell nothing of.
+    # Returns the states of measures that a system's answers say nothing of.
     find_states: Callable[[Sequence[A], Sequence[Criterion]], dict[str, State]] = lambda _answers, _judged: {}
 
 
@@ -4933,7 +4951,7 @@ class Answer(msgspec.Struct, kw_only=True):
     outcomes: dict[str, Outcome | Decision] = {}  # a decision keeps the judge's
     flags: Sequence[str] = ()  # empty if no judge was asked
     find_flags: ClassVar[Callable[..., list[str]]]  # each kind of answer has its own
-    texts: ClassVar[Any]  # that a judge sees, also of each kind
+    texts: ClassVar[Any]  # what a judge sees; each kind has its own, too
 
     def find_decision(self, criterion: Criterion) -> Decision | None:
         outcome = self.outcomes.get(criterion.name)
@@ -5148,7 +5166,6 @@ def check_measure_names(measures: object, taken: Collection[str]) -> None:
 def call_functions(
     functions: Mapping[str, Callable[..., float | None]], arguments: Sequence[Any], label: str
 ) -> dict[str, float]:
-    """Return an answer's scores by functions of the user's own. Without arguments each is 0."""
     scores = {}
     for name, function in functions.items():
         score = call_function(function, arguments, f"{name}: {label}") if arguments else 0.0
@@ -5336,7 +5353,7 @@ def pair_runs(
             obstacle = State.NOT_SUBMITTED
         elif 2 * items.n < n_questions:
             reason = f"only {items.n} of {n_questions} questions have the same gold"
-        elif key not in now.values:
+        elif np.isnan(now.values.get(key, nothing)).all():
             reason = "not measured now"
         elif judges[0][:2] != judges[1][:2]:  # model and prompt
             reason = "not judged by the same model with the same prompt"
@@ -5553,7 +5570,7 @@ class Split(NamedTuple):
     file: InputFile
     questions: list[Question]
     documents: dict[str, Document]  # those of the questions; if these name none, all
-    others: dict[str, Document]  # that were read since
+    others: dict[str, Document]  # read since
     gold_hashes: Sequence[str] = ()  # of the questions, see `hash_gold`
     corpus_sha256: str = ""  # of the documents of the questions; "" without gold
     lacks_documents: bool = False
@@ -5572,11 +5589,16 @@ class Split(NamedTuple):
         """Return the document with a question's gold sentences."""
         return self.documents[question.doc_id] if question.doc_id else Document("missing")
 
+    def has_document(self, doc_id: str) -> bool:
+        """Return whether there is a document of this name: it has one, and not ./x, too."""
+        is_plain = os.path.normpath(doc_id).replace(os.sep, "/") == doc_id
+        return doc_id in self.documents or (is_plain and find_document_path(doc_id, self.root) != "")
+
     def find_document(self, doc_id: str) -> Document:
         if doc_id in self.documents:
             return self.documents[doc_id]
-        if os.path.normpath(doc_id).replace(os.sep, "/") != doc_id:
-            return Document("missing")  # as ./x: a document has one name
+        if not self.has_document(doc_id):
+            return Document("missing")
         if doc_id not in self.others:
             self.others[doc_id], _ = read_document(doc_id, [], self.root)
         return self.others[doc_id]
@@ -5772,7 +5794,6 @@ def find_states(answers: Sequence[SplitAnswer], judged: Iterable[Criterion]) -> 
 
 
 def mark_lacking(not_submitted: Iterable[str]) -> dict[str, State]:
-    """Return the states of the measures that rest on what a system has not submitted."""
     states = dict.fromkeys(not_submitted, State.NOT_SUBMITTED)
     # Without any citation the combined score still counts, but is not compared: a difference to a system that
     # cites would be called one of quality.
@@ -6008,7 +6029,7 @@ def describe_submissions(submissions: Sequence[Submission]) -> Iterator[str]:
 def write_kit(split: str, folder: str, console: Console) -> int:
     """Write what students need to check their predictions into a new or empty folder."""
     problems: Problems = []
-    questions, _ = read_questions(split, problems)
+    questions, _, _ = read_questions(split, problems)
     paths = find_documents()
     paths = [path for path in paths if read_document_file(f"{path}", problems)[0].state != "malformed"]
     raise_problems(problems)
@@ -6041,7 +6062,7 @@ def is_split(name: str) -> bool:
 
 
 def advise_on_split(name: str, commands: Iterable[str] = ()) -> str:
-    """Return what an unknown name may mean, and all splits with questions."""
+    """Return what an unknown name may mean, and all splits."""
     names = find_files("", QUESTIONS_FILE.format(split="*"))
     splits = sorted(filter(is_split, names), key=[*SPLITS, *names].index)
     advice = suggest(name, [*commands, *splits])
@@ -6052,7 +6073,7 @@ def advise_on_split(name: str, commands: Iterable[str] = ()) -> str:
 
 
 def find_files(folder: str, form: str) -> dict[str, str]:
-    """Map what files have in place of the * of a form to their paths, in alphabetical order."""
+    """Map what files have in place of a form's * to their paths, in order."""
     start = os.path.join(folder, form.partition("*")[0])
     end = form.rpartition("*")[2]
     paths = sorted(glob.glob(os.path.join(glob.escape(folder), form.replace("*", "?*"))))
@@ -6062,8 +6083,7 @@ def find_files(folder: str, form: str) -> dict[str, str]:
 def read_split(options: InputOptions, problems: Problems, *, is_check: bool = False) -> Split:
     name = options.split
     root = options.root
-    questions, data = read_questions(name, problems, root, accepts_open=is_check)
-    file = data.input
+    questions, file, raw_rows = read_questions(name, problems, root, accepts_open=is_check)
     if questions and not any(question.gold_ids for question in questions):  # open ones: see read_questions
         gold_hashes = [""] * len(questions)
         corpus = read_corpus("*", problems) if find_documents() else {}
@@ -6078,12 +6098,9 @@ def read_split(options: InputOptions, problems: Problems, *, is_check: bool = Fa
     split = Split(
         name, file, questions, documents, {}, gold_hashes, digest.hexdigest(), lacks_documents, root=root
     )
-    rows = list_rows(data, []) if len(data.data or b"") < MAX_TYPED_BYTES else []
-    misspelt = find_misspelt_fields(rows, index_names(Question))
+    misspelt = find_misspelt_fields(raw_rows, index_names(Question))
     warnings = check_gold(split, misspelt, is_check=is_check, is_class=bool(options.submissions))
-    for path in filter(os.path.isfile, list_paths(options.submissions or ())):
-        if is_hidden(Path(path).name):
-            continue
+    for path in filter(os.path.isfile, list_submission_paths(options)):
         if path.lower().endswith(".zip"):
             warnings.append(WarningRecord("unpack it", file=path, severity="missing"))
         else:
@@ -6091,9 +6108,13 @@ def read_split(options: InputOptions, problems: Problems, *, is_check: bool = Fa
     return split._replace(warnings=warnings)
 
 
+def list_submission_paths(options: InputOptions) -> list[str]:
+    return [path for path in list_paths(options.submissions or ()) if not is_hidden(Path(path).name)]
+
+
 def read_questions(
     split: str, problems: Problems, root: str = "", *, accepts_open: bool = False
-) -> tuple[list[Question], FileData]:
+) -> tuple[list[Question], InputFile, list[JsonRow]]:
     """Read one question per line, or a list. Those without an ID are q001, q002, ... by position."""
     file = read_file(os.path.join(root, QUESTIONS_FILE.format(split=split)), problems)
     data = file.data or b""
@@ -6101,21 +6122,21 @@ def read_questions(
     if is_open and not accepts_open:
         text = "questions without gold answers, as students have them; check predictions with: "
         problems.append(Problem(file.name, f"{text}python evaluation.py check {split}"))
-        return [], file
-    rows = parse_rows(OpenQuestion if is_open else Question, file, problems)
+        return [], file.input, []
+    raw_rows: list[JsonRow] = []
+    rows = parse_rows(OpenQuestion if is_open else Question, file, problems, raw_rows)
     for position, question in rows.items():
         question.lacks_id = not question.question_id
         question.question_id = question.question_id or f"q{position:03d}"
     report_repeated(file.name, (question.question_id for question in rows.values()), problems)
-    return list(rows.values()), file
+    return list(rows.values()), file.input, raw_rows
 
 
 def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
     """Read the submission in each folder of --submissions, or the current directory. Raises UsageError."""
     if not options.submissions:
         return [read_submission(split, Submission(folder=options.root), options.systems)]
-    paths = [path for path in list_paths(options.submissions) if not is_hidden(Path(path).name)]
-    paths = [*itertools.filterfalse(os.path.isfile, paths)]  # see read_split
+    paths = [*itertools.filterfalse(os.path.isfile, list_submission_paths(options))]  # see read_split
     if not any(map(os.path.isdir, paths)):
         raise UsageError(f"--submissions: not a folder: {shorten_names(options.submissions)}")
     submissions = []
@@ -6136,7 +6157,7 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
 
 
 def find_unread(folder: str, pattern: str, read: Collection[str], severity: Severity = "warning") -> Warnings:
-    """Return a warning of files that match a pattern, but are not read."""
+    """Return a warning of files like those that are read."""
     paths = glob.glob(os.path.join(glob.escape(folder), "*"))
     paths += glob.glob(f"{glob.escape(folder)}/*/*") if folder else []
     unread = []
@@ -6168,9 +6189,10 @@ def read_submission(split: Split, submission: Submission, chosen: Sequence[str] 
             text = f"{len(names)} systems, more than {MAX_SYSTEMS}: choose with --systems"
             raise InputError([Problem(folder, text)])
         pattern = rf"{split.name}(_({'|'.join(map(re.escape, chosen or ())) or '.*'}))?_output.*"
-        unread = find_unread(folder, pattern, files.values())
         if submission.name:
             unread = find_unread(folder, rf"{pattern}|.*\.zip", files.values(), "missing")
+        else:
+            unread = find_unread(folder, pattern, files.values())
         submission = submission._replace(unread=unread)
         for name in names or ["*"]:  # if there is none, reading says that
             usual = os.path.join(folder, PREDICTIONS_FILE.format(split=split.name, system=name))
@@ -6194,7 +6216,7 @@ def find_inner_folder(folder: str, split: str) -> str:
 def read_system(
     split: Split, submission: Submission, name: str, path: str, problems: Problems
 ) -> SplitSystem | None:
-    """Pair each question with a system's prediction, and warn of what is odd about these."""
+    """Pair each question with a system's prediction, and warn of what is odd."""
     if submission.name and not is_inside(submission.folder, path):
         problems.append(Problem(path, "a link out of the submission's folder"))
         return None
@@ -6255,7 +6277,7 @@ def parse_predictions(
         whole = "predictions that cannot be read, counted as blank"
         kind = f"{field} that cannot be read, counted as not given" if field else whole
         cases = [problem._replace(file="").describe() for problem in found]
-        malformed.append(WarningRecord(kind, cases, is_misread=True))
+        malformed.append(WarningRecord(kind, cases, is_in_box=True))
     return parsed
 
 
@@ -6290,7 +6312,7 @@ NO_CITATIONS = "no citations, which counts 0 where there is gold evidence"
 def check_gold(
     split: Split, misspelt: Iterable[WarningRecord], *, is_check: bool, is_class: bool
 ) -> Warnings:
-    """Return what is odd about the gold; to check and for a class there is more."""
+    """Return what is odd about the gold: more in a check or a class."""
     questions = split.questions
     is_thorough = is_check or is_class
     checked = questions if is_thorough else []
@@ -6300,7 +6322,8 @@ def check_gold(
         by_state[document.state].append(doc_id)
         if is_thorough and document.doc_id not in ("", doc_id, doc_id.rpartition("/")[2]):
             misnamed.append(f"{document.doc_id} in {doc_id}")
-    paths = find_repeated(path.with_suffix("").as_posix() for path in find_documents() if is_thorough)
+    paths = find_documents() if is_thorough else []
+    twice = find_repeated(path.with_suffix("").as_posix() for path in paths)
 
     lacking = []
     strange = []
@@ -6312,7 +6335,7 @@ def check_gold(
             levels = sorted(set(RUBRIC_LEVELS).difference(question.rubric.levels))
             lacking.append(f"{name} lacks {', '.join(levels)}")
         document = split.find_gold(question)
-        sentences = {} if is_thorough and document.state == "plain" else document.sentences
+        sentences = {} if is_check and document.state == "plain" else document.sentences
         ids = [] if sentences is None else sorted(set(question.evidence_sentences).difference(sentences))
         if ids:
             strange.append(f"{name}: {', '.join(ids)} in {', '.join(question.gold_ids)}")
@@ -6325,7 +6348,7 @@ def check_gold(
         NO_RUBRIC: [question.question_id for question in checked if not question.rubric],
         "questions that a model drafted and no person has checked": drafted,
         "rubrics that lack a level": lacking,
-        "documents in two files, of which the first counts": [f"{path}.json, {path}.txt" for path in paths],
+        "documents in two files, of which the first counts": [f"{name}.json, {name}.txt" for name in twice],
         "documents with the doc_id of another": misnamed,
         "gold documents that look like JSON but cannot be read as it": by_state["malformed"],
         "questions with gold sentences that are not in their document": strange,
@@ -6353,7 +6376,7 @@ def check_predictions(
         if not (row.answer and row.evidence_sentences and row.retrieved_docs)
     ]
     raw: dict[str, Fields] = {}
-    if lacking:  # parse_members would read all rows
+    if lacking:  # without names all rows would be read
         raw, _ = parse_members(dict[str, Any], file, lacking[:SAMPLE_SIZE], lambda row: only_dict(row.data))
     raw_rows = (JsonRow(file.name, fields, key=name) for name, fields in raw.items())
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
@@ -6384,7 +6407,7 @@ def check_question_ids(split: Split, rows: Mapping[str, Prediction], names: Sequ
     form = "IDs unlike those of the questions, counted as misses"
     return [
         WarningRecord("IDs that occur more than once, the last counts", repeated),
-        WarningRecord(form, renamed, "write them as in the questions file", is_misread=True),
+        WarningRecord(form, renamed, "write them as in the questions file", is_in_box=True),
         WarningRecord("questions without a prediction, counted as misses", missed),
         WarningRecord(UNKNOWN_ID, [name for name in unknown if name not in forms]),
         WarningRecord("predictions with another text than the question's", swapped),
@@ -6416,22 +6439,20 @@ def fold_id(name: str) -> str:
 
 def check_documents(split: Split, rows: Mapping[str, Prediction]) -> Iterator[WarningRecord]:
     retrieved = dict.fromkeys(flatten(row.retrieved_ids for row in rows.values()))
-    unknown = [name for name in retrieved if name not in split.documents]
+    unknown = []
+    if not split.lacks_documents:  # else the corpus may lack others, too
+        unknown = [name for name in retrieved if not split.has_document(name)]
     path_or_suffix = r"(?s)\A.*[/\\]|\.(json|jsonl|txt|md|html?|pdf|xml)$"
     matches = match_forms(
         unknown, split.documents, lambda name: re.sub(path_or_suffix, "", name.casefold().strip())
     )
     twice = [name for name, row in rows.items() if len(set(row.retrieved_ids)) < len(row.retrieved_ids)]
-    similar = []
-    for name, doc_id in matches.items():
-        if not split.lacks_documents and split.find_document(name).state == "missing":
-            similar.append(f"{name} for {doc_id}")
+    similar = [f"{name} for {doc_id}" for name, doc_id in matches.items()]
     form = "retrieved IDs unlike those of the documents"
-    yield WarningRecord(form, similar, "write them as in the corpus", is_misread=True)
+    yield WarningRecord(form, similar, "write them as in the corpus", is_in_box=True)
     yield WarningRecord("rankings with an ID twice, the first counts", twice)
-    if not split.corpus_sha256:  # with gold, only its documents are known
-        others = [name for name in unknown if name not in matches]
-        yield WarningRecord("retrieved IDs that no document of the corpus has", others)
+    others = [name for name in unknown if name not in matches]
+    yield WarningRecord("retrieved IDs that no document of the corpus has", others)
 
 
 def check_citations(split: Split, rows: Mapping[str, Prediction]) -> Warnings:
@@ -6466,10 +6487,10 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> Warnings:
     if 2 * len(similar) >= max(n_cited, 1):  # their form is the problem, and not each of them
         cases = list(dict.fromkeys(similar))
         advice = "write them as in the documents"
-        warning = WarningRecord("cited IDs unlike those of the sentences", cases, advice, is_misread=True)
+        warning = WarningRecord("cited IDs unlike those of the sentences", cases, advice, is_in_box=True)
     kind = "answers that cite half or more of the sentences, which fills the evidence score"
     cases = citing if n_gold < n_found >= n_sentences / 2 else []
-    return [warning, WarningRecord(kind, cases, is_misread=True)]
+    return [warning, WarningRecord(kind, cases, is_in_box=True)]
 
 
 def find_misspelt_fields(rows: Iterable[JsonRow], known: Mapping[str, str]) -> Iterator[WarningRecord]:
@@ -6487,11 +6508,10 @@ def find_misspelt_fields(rows: Iterable[JsonRow], known: Mapping[str, str]) -> I
                 examples[name, meant[name]].append(row.place)
     for (name, field), cases in itertools.islice(examples.items(), MAX_NAMES_SHOWN):
         kind = f'rows with the unknown field "{cut_text(name)}"'
-        yield WarningRecord(kind, cases, f'did you mean "{field}"?', is_misread=True)
+        yield WarningRecord(kind, cases, f'did you mean "{field}"?', is_in_box=True)
 
 
 def list_data_warnings(submissions: Sequence[Submission]) -> Warnings:
-    """Return the warnings about all submissions; of a class one about unknown IDs."""
     warnings = []
     unknown = []
     for warning in flatten(submission.warnings for submission in submissions):
@@ -6502,8 +6522,9 @@ def list_data_warnings(submissions: Sequence[Submission]) -> Warnings:
     if unknown:
         advice = "if a question was struck, all others need a question_id"
         warnings.append(WarningRecord(f"{UNKNOWN_ID}, in files", unknown, advice))
-    lines = [f"equal predictions: {', '.join(titles)}" for titles in find_equal(submissions)]
-    return warnings + mark_lines("warning", *lines)
+    for titles in find_equal(submissions):
+        warnings.append(WarningRecord(f"equal predictions: {', '.join(titles)}"))
+    return warnings
 
 
 def find_equal(submissions: Sequence[Submission]) -> list[list[str]]:
@@ -7035,6 +7056,8 @@ def describe_certainty(systems: Sequence[SplitSystem], measures: Iterable[Measur
     if not systems:
         return []
     n_documents = len({answer.cluster for answer in systems[0].answers})
+    if n_documents < MIN_CLUSTERS:
+        return [f"No intervals: fewer than {MIN_CLUSTERS} documents: {n_documents}."]
     fewer: dict[int, list[str]] = defaultdict(list)
     for measure in measures:
         numbers = [system.find_mean(measure).n_clusters for system in systems]
@@ -7042,8 +7065,6 @@ def describe_certainty(systems: Sequence[SplitSystem], measures: Iterable[Measur
         if number < n_documents:
             fewer[number].append(measure.title)
     by_measure = [f"{', '.join(titles)} by {number}" for number, titles in fewer.items()]
-    if n_documents < MIN_CLUSTERS:
-        return [f"No intervals: fewer than {MIN_CLUSTERS} documents: {n_documents}."]
     return ["; ".join([f"{IN_BRACKETS}, by {n_documents} gold documents", *by_measure]) + "."]
 
 
@@ -7417,7 +7438,7 @@ def list_concerns(
     for system in submission.systems:
         title = system.title if len(submission.systems) > 1 else submission.name
         for warning in system.warnings:
-            if warning.is_misread:
+            if warning.is_in_box:
                 yield Concern.ODD, title, "", warning._replace(file="").describe()
         for criterion in split.criteria:
             ids = list_ids(system.find_missing(criterion))
@@ -7468,7 +7489,6 @@ def build_attention_part(gradebook: Gradebook) -> Part:
 
 
 def build_leaderboard(gradebook: Gradebook) -> Report:
-    """Return the report on a class, with a row for each submission."""
     split = gradebook.inputs.split
     grades = gradebook.grades.values()
     systems = [grade.system for grade in grades if grade.system.answers]
@@ -7569,7 +7589,7 @@ def check_numbers(split: Split, problems: Problems) -> None:
     rows = blocks["retrieval"].per_question
     numbers = {row.get("gold_id"): row.get("question_id") for row in rows}
     counts = Counter([*split.gold_hashes, *(row.get("gold_id") for row in rows)])
-    advice = "undo the change, write a question_id into every question, then change it"
+    advice = "undo the change, write its question_id (q001, ...) into every question, then change it"
     for question, gold_hash in zip(split.questions, split.gold_hashes, strict=True):
         now = question.question_id
         number = numbers.get(gold_hash, now)
@@ -7714,7 +7734,7 @@ class SplitInputs(NamedTuple):
 
 
 class GradedSplit(NamedTuple):
-    """A graded split: what results and reports are made from."""
+    """What results and reports are made from."""
 
     inputs: SplitInputs
     session: Session  # without a model if nothing is judged
@@ -7778,7 +7798,6 @@ def score_retrieval_and_citations(inputs: SplitInputs) -> SplitInputs:
 
 
 def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session) -> GradedSplit:
-    """Add the scores that a judge or people gave, and compare systems with each other and the baseline."""
     study = inputs.study
     if (inputs.people.overrides or inputs.people.rejected) and not session.model:
         text = f"decisions count beside a judge only: set {API_KEY}, or leave them out with --overrides none"
@@ -7805,7 +7824,7 @@ def grade_submissions(inputs: SplitInputs, outcomes: Outcomes, session: Session)
 def list_split_files(
     graded: GradedSplit, gradebook: Gradebook | None = None, forms: Iterable[str] = ()
 ) -> Iterator[OutputFile]:
-    """Yield the results and reports of each submission, also in these forms."""
+    """Yield the results and reports of each submission."""
     split = graded.inputs.split
     for submission in graded.submissions:
         folder = join_folder(split.out, submission.output_folder)
@@ -7869,7 +7888,6 @@ def collect_taken_names() -> set[str]:
 
 
 def check_system_names(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> None:
-    """Raise UsageError if an option names an unknown system, submission or measure."""
     owners = [submission.name for submission in submissions if submission.name]
     titles = [join_folder(row.name, name) for row in submissions for name in row.names]
     names = list(dict.fromkeys([*titles, *flatten(submission.names for submission in submissions)]))
@@ -7957,7 +7975,7 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     def journal_file(self) -> str:
         return os.path.join(self.root, JUDGEMENTS_FILE.format(split=self.split))
 
-    def asks_about(self, system: System[SplitAnswer]) -> bool:
+    def asks_about(self, system: SplitSystem) -> bool:
         if self.judge is None:
             return bool(self.submissions) or system.name not in UNJUDGED_SYSTEMS
         return system.name in self.judge or system.title in self.judge
@@ -8072,7 +8090,7 @@ class Method(NamedTuple):
     """A way to score an answer. One without a function asks a judge."""
 
     explanation: str
-    # Of an answer, the normalization before exact match, a threshold of similarity
+    # Of an answer, the normalization for exact match, the threshold of similarity
     score: Callable[[ItemAnswer, str, float], float] | None = None
     decides: bool = False  # whether 1 is right and 0 is wrong
     needs_similarity: bool = False
@@ -8192,7 +8210,7 @@ def try_threshold(threshold: float, answers: Iterable[ItemAnswer]) -> dict[str, 
 # -- What `answers` and `summaries` share
 
 
-def require_judgements(outcomes: Outcomes, session: Session) -> str:
+def explain_unjudged(outcomes: Outcomes, session: Session) -> str:
     """Return why nothing was judged, "" if something was."""
     has_judgement = any(isinstance(outcome, Judgement) for outcome in outcomes.values())
     return "" if has_judgement else session.unavailable or session.stopped
@@ -8404,7 +8422,7 @@ def grade_scored_answers(inputs: AnswerInputs, outcomes: Outcomes, session: Sess
     """
     study = inputs.study
     options = inputs.options
-    why_not = require_judgements(outcomes, session)
+    why_not = explain_unjudged(outcomes, session)
     if why_not and not options.unjudged:
         raise JudgeUnavailable(why_not)  # A file without scores would be no results.
     if not (why_not or outcomes) and any(list_requests(study)):
@@ -9567,14 +9585,14 @@ def compare_raters(judges: Raters, people: Raters, n_shown: int) -> Block:
 
 def find_kind(rows: Sequence[RatingRow]) -> str:
     """Return the kind of all ratings. Scores of 0 and 1 are verdicts if anybody said yes or no."""
-    judged = [row.rater for row in rows if isinstance(row.value, bool)]
-    scored = [row.rater for row in rows if type(row.value) is float]
-    scores = {row.value for row in rows if type(row.value) is float}
+    judged = [row for row in rows if isinstance(row.value, bool)]
+    scored = [row for row in rows if type(row.value) is float]
+    scores = {row.value for row in scored}
     if len(scores) > MAX_RATING_VALUES:
         many = f"there are {len(scores)} different scores, more than {MAX_RATING_VALUES}"
         raise UsageError(f"{many}: round them")
     if judged and not scores <= {0, 1}:
-        first, second = (shorten_names([*dict.fromkeys(names)]) for names in (judged, scored))
+        first, second = (shorten_names([*{row.rater: row for row in side}]) for side in (judged, scored))
         raise UsageError(f"verdicts and scores cannot be compared: yes or no by {first}, scores by {second}")
     return "correct" if judged else "score"
 
@@ -9653,7 +9671,7 @@ def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: str = "nominal")
     """Return Krippendorff's alpha of any number of raters: 1 - observed / expected disagreement.
 
     Args:
-        ratings: shape (n_raters, n_items), None for a missing rating.
+        ratings: shape (n_raters, n_items), None for a missing rating; NaN raises ValueError.
         level: "nominal", "ordinal" or "interval" (Krippendorff 2011).
 
     Returns:
@@ -9788,7 +9806,7 @@ def measure_people(judge: str, people: Sequence[str], items: Sequence[RatedItem]
         labels.update(given)
         gaps.append(math.fsum(given) / len(given) - item.ratings[judge])
     clusters = [item.cluster for item in judged]
-    ratings = set(flatten(item.ratings.values() for item in items))
+    ratings = {item.ratings[judge] for item in items if judge in item.ratings}.union(labels)
     width = math.inf
     for lowest, highest in ((1, TOP_SCORE), (0, 1)):  # levels; shares and verdicts
         if lowest <= min(ratings) and max(ratings) <= highest:
@@ -10008,7 +10026,7 @@ def judge_summaries(options: SummaryOptions, console: Console) -> int:
     if options.dry_run:
         return print_plan(assignment, console)
     with ask_model(assignment, console) as (outcomes, session):
-        why_not = require_judgements(outcomes, session)
+        why_not = explain_unjudged(outcomes, session)
         if why_not:
             raise JudgeUnavailable(why_not)
         group = grade_group(study, systems, outcomes, session, expects_model=True)
@@ -10028,10 +10046,11 @@ def read_summary_files(options: SummaryOptions) -> list[SummarySystem]:
         raise UsageError(f"no summaries: no {' or '.join(patterns)}; name a file with --summary-file")
     gold_file = read_file("data/theperspective/data.jsonl", problems)
     gold: dict[str, dict[str, str]] = defaultdict(dict)  # folded query -> ID -> gold summary
-    for row in parse_rows(GoldSummary, gold_file, problems).values():
+    raw_rows: list[JsonRow] = []
+    for row in parse_rows(GoldSummary, gold_file, problems, raw_rows).values():
         gold[fold_text(row.title)].setdefault(row.id, write_gold_summary(row))
     systems = [read_summaries(path, gold, options, problems) for path in paths]
-    misspelt = find_misspelt_fields(list_rows(gold_file, []), index_names(GoldSummary))
+    misspelt = find_misspelt_fields(raw_rows, index_names(GoldSummary))
     systems[0].warnings = [*systems[0].warnings, *list_warnings(gold_file.name, misspelt)]
     raise_problems(problems)
     n_rows = max(system.n_loaded for system in systems)
@@ -10452,8 +10471,8 @@ def search_items(options: GenerateOptions, max_chars: float) -> list[SearchedIte
     problems: Problems = []
     path = options.split
     if is_split(path):
-        questions, source = read_questions(path, problems)
-        path = source.name
+        questions, source, _ = read_questions(path, problems)
+        path = source.file
         items = [Item(id=row.question_id, question=row.question) for row in questions]
     else:
         items = parse_items(list_item_rows(read_file(path, problems), problems), problems)
@@ -10651,7 +10670,6 @@ def draft_questions(options: DraftOptions, console: Console) -> int:
 
 
 def read_draft_documents(options: DraftOptions, console: Console) -> dict[str, Sentences]:
-    """Return the documents to draft on, and warn of others. Raises UsageError without any."""
     problems: Problems = []
     corpus = read_corpus(options.documents, problems)
     raise_problems(problems)

@@ -856,6 +856,17 @@ def test_what_kappa_cannot_tell(project: Project) -> None:
     assert "big/model: Kappa is below 0.4: the judge's scores alone are no basis for grades." in lines
 
 
+def test_the_scale_of_a_gap_is_that_of_the_judge_and_people(project: Project) -> None:
+    """Another judge's wider scale changes nothing."""
+    judge, people = scores(1, 2, 3, 4, 5, 3), scores(2, 2, 4, 4, 5, 1)
+    intervals = []
+    for others in ([], [scores(0, 9, 3, 10, 5, 7)]):
+        found = compare(project, judge, *others, people=people)
+        intervals.append(found["people"]["judges"][0]["ci95"]["people_minus_judge"])
+    gap = mean_interval([(4 + gap) / 8 for gap in (1, 0, 1, 0, 0, -2)])  # from -4 to 4
+    assert intervals == [pytest.approx([8 * end - 4 for end in gap], abs=1e-9)] * 2
+
+
 # ------------------------------------------------------------------ Which answers and raters are the same
 
 CLASS = ("agreement", "--quiet", "dev_graded/*/dev_evaluation.json", "--human", "dev_labels.csv")

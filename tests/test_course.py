@@ -229,7 +229,7 @@ def test_questions_without_an_id_keep_their_number(
     graded: Project, questions: list[dict[str, Any]], moved: str
 ) -> None:
     graded.questions(*questions)
-    advice = "undo the change, write a question_id into every question, then change it"
+    advice = "undo the change, write its question_id (q001, ...) into every question, then change it"
     if moved:
         assert assert_refused(graded, "dev", "--submissions", "in/*") == [f"{GOLD}: {moved}: {advice}"]
     else:

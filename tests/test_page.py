@@ -206,7 +206,7 @@ def test_sections_and_a_question(four: Project, judge_with: JudgeWith, open_page
     four.run(*JUDGE_BOTH)
     page = open_page()
     judged = r"Judge openai/gpt-oss-20b"
-    assert re.fullmatch(f"{judged} Questions 1 Systems 2 Warnings 1", read_facts(page.locator("h1 + dl")))
+    assert re.fullmatch(f"{judged} Questions 1 Systems 2 Warnings 2", read_facts(page.locator("h1 + dl")))
     systems = page.get_by_role("table", name="Systems").first
     _, *names = [text.partition("\n")[0] for text in systems.locator("thead th").all_inner_texts()]
     cells = systems.get_by_role("row").filter(has_text="not submitted").locator("td").all_inner_texts()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -131,6 +132,23 @@ def test_judged_names(four_systems: Project, serve: Serve, arguments: list[str],
     assert [name for name, results in outcome.results.items() if "llm_judge" in results] == expected
     assert judged_answers(server) == (["It is d1.", "It is d2."] if expected else [])
     assert ((four_systems.folder / JOURNAL).exists(), outcome.code) == (bool(expected), 0)
+
+
+def test_without_a_key_and_replies_no_request_is_built(
+    course: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 100,000 answers this would take half of the time of the run."""
+    course.predictions("strong", answers_only(1, 2))
+    hashed: list[bytes] = []  # among them a request's body, for its key
+
+    def sha256(data: bytes = b"", **options: bool) -> Any:
+        hashed.append(data)
+        return hashlib.new("sha256", data, **options)
+
+    monkeypatch.setattr(hashlib, "sha256", sha256)
+    outcome = course.run()
+    assert ("llm_judge" in outcome.results["strong"], outcome.code) == (False, 0)
+    assert (len(hashed) > 2, any(b'"messages"' in data for data in hashed)) == (True, False)
 
 
 def test_without_a_key_blank_answers_are_not_judged(course: Project) -> None:
