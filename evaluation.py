@@ -7693,8 +7693,9 @@ def grade_split(options: SplitOptions, console: Console) -> int:
     pairs = itertools.product(("evaluation", "grades", "leaderboard"), ("json", *RENDERERS))
     outputs = [join_folder(inputs.split.out, f"{options.split}_{name}.{form}") for name, form in pairs]
     check_outputs(outputs, map(str, filter(None, [options.baseline, options.overrides, *options.criteria])))
-    console.warn(*inputs.split.warnings, *inputs.people.warnings)
-    console.warn(*list_data_warnings(inputs.submissions))
+    # Whether a question without a rubric matters is known once answers are judged, or not.
+    console.warn(*[warning for warning in inputs.split.warnings if warning.kind != NO_RUBRIC])
+    console.warn(*inputs.people.warnings, *list_data_warnings(inputs.submissions))
     ungraded = flatten(submission.problems for submission in inputs.submissions)
     console.warn(*mark_lines("missing", *shorten_problems(ungraded)))
     if options.label_sheet and not options.dry_run:
@@ -7842,8 +7843,8 @@ def list_split_files(
 def list_split_remarks(graded: GradedSplit) -> Warnings:
     warnings: Warnings = []
     split = graded.inputs.split
-    if any(question.rubric for question in split.questions):
-        warnings += [row._replace(severity="missing") for row in split.warnings if row.kind == NO_RUBRIC]
+    severity: Severity = "missing" if any(question.rubric for question in split.questions) else "warning"
+    warnings += [row._replace(severity=severity) for row in split.warnings if row.kind == NO_RUBRIC]
     generators: list[object] = []
     for system in graded.systems:
         warnings += warn_about_missing(system, split.criteria)
