@@ -634,8 +634,9 @@ class Prediction(Record):
         """Keep the IDs of documents, by rank if one has a rank."""
         documents = self.retrieved_docs
         by_rank: dict[Any, Any] = {getattr(row, "rank", None): row for row in documents}
-        if by_rank.keys() - {None}:
-            if None in by_rank or len(by_rank) < len(documents) or any(rank % 1 for rank in by_rank):
+        if len(by_rank) > (None in by_rank):
+            is_whole = None not in by_rank and by_rank.keys() == set(map(int, by_rank))
+            if len(by_rank) < len(documents) or not is_whole:
                 raise ValueError("retrieved_docs: expected ranks of all, whole numbers that differ")
             documents = [by_rank[rank] for rank in sorted(by_rank)]
         ids = convert_texts("retrieved_docs", [getattr(row, "doc_id", row) for row in documents])
@@ -6465,19 +6466,22 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> Warnings:
     n_gold = 0
     for question in split.questions:
         row = rows.get(question.question_id, NO_PREDICTION)
-        n_cited += len(row.evidence_sentences)
+        if not row.evidence_sentences:
+            continue
         gold = split.find_gold(question).sentences or {}
-        if row.evidence_sentences:
-            citing.append(question.question_id)
-            n_sentences += len(gold)
-            n_found += len(gold.keys() & row.evidence_sentences)
-            n_gold += len(gold.keys() & question.evidence_sentences)
-        if all(map(gold.__contains__, row.evidence_sentences)):
+        cited = set(row.evidence_sentences)
+        n_own = len(gold.keys() & cited)
+        citing.append(question.question_id)
+        n_cited += len(row.evidence_sentences)
+        n_sentences += len(gold)
+        n_found += n_own
+        n_gold += len(question.evidence_sentences)
+        if n_own == len(cited):
             continue  # as nearly always; no other document need be read
         ids = dict.fromkeys([*question.gold_ids, *row.retrieved_ids])
         documents = list(map(split.find_document, ids)) or list(split.documents.values())
         known = set(flatten(document.sentences or () for document in documents))
-        names = sorted(set(row.evidence_sentences) - known)
+        names = sorted(cited - known)
         forms = {} if split.lacks_documents else match_forms(names, gold or known, fold_id)
         similar += [f"{name} for {form}" for name, form in forms.items()]
         # They may be of a document that is not in the corpus, unless all of it is looked at.
