@@ -4714,7 +4714,7 @@ table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabul
 th, td { border-bottom: 1px solid var(--line); padding: .4em .8em .4em 0; text-align: left;
   vertical-align: top; white-space: pre-wrap; }
 tbody th, td { min-width: 4.5rem; }
-thead th { overflow-wrap: normal; }
+thead th, .box th { overflow-wrap: normal; }
 .number { min-width: 0; overflow-wrap: normal; white-space: normal; text-align: right; }
 .number small { display: block; white-space: nowrap; }
 small, .about, .reason, dt { color: var(--grey); font-weight: normal; }
