@@ -7697,7 +7697,7 @@ def grade_split(options: SplitOptions, console: Console) -> int:
     pairs = itertools.product(("evaluation", "grades", "leaderboard"), ("json", *RENDERERS))
     outputs = [join_folder(inputs.split.out, f"{options.split}_{name}.{form}") for name, form in pairs]
     check_outputs(outputs, map(str, filter(None, [options.baseline, options.overrides, *options.criteria])))
-    # Whether a question without a rubric matters is known once answers are judged, or not.
+    # A missing rubric matters once answers are judged.
     console.warn(*[warning for warning in inputs.split.warnings if warning.kind != NO_RUBRIC])
     console.warn(*inputs.people.warnings, *list_data_warnings(inputs.submissions))
     ungraded = flatten(submission.problems for submission in inputs.submissions)
@@ -7849,6 +7849,8 @@ def list_split_remarks(graded: GradedSplit) -> Warnings:
     split = graded.inputs.split
     severity: Severity = "missing" if any(question.rubric for question in split.questions) else "warning"
     warnings += [row._replace(severity=severity) for row in split.warnings if row.kind == NO_RUBRIC]
+    if graded.session.unavailable:
+        warnings += mark_lines("missing", "all judgements")
     generators: list[object] = []
     for system in graded.systems:
         warnings += warn_about_missing(system, split.criteria)

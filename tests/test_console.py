@@ -184,6 +184,7 @@ def test_a_judge_that_is_asked_for_by_name_is_a_promise(both: Project, options: 
     outcome = both.run("dev", *options.split())
     line = "error: judging ended: set GROQ_API_KEY: a judge was asked for by name"
     assert (outcome.code, line in outcome.err) == (code, code == 3)
+    assert ("missing: all judgements" in outcome.err) == (code == 3)
 
 
 def test_a_class_whose_judge_is_asked_for_by_name_is_not_graded_without_it(small: Project) -> None:
