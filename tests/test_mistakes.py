@@ -1163,8 +1163,3 @@ def test_an_empty_amount_is_left_out(empty: object) -> None:
     rows = [{"question": "Q?", "gold": "a", "prediction": "a", "latency_ms": value} for value in (empty, 30)]
     [only] = evaluation.grade_answers(rows, methods=["exact"]).values()
     assert (only["measures"]["latency_ms"]["n"], only["measures"]["latency_ms"]["mean"]) == (1, 30)
-
-
-def test_nan_is_no_rating() -> None:
-    with pytest.raises(ValueError, match=r"(?i)nan"):
-        evaluation.krippendorff_alpha([[1, 2, math.nan], [1, 2, 3]])
